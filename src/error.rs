@@ -1,0 +1,286 @@
+//! One error type for the whole crate.
+//!
+//! Every message names the thing it is about, says why the run stopped and what to do about it. Messages never
+//! hold credentials: locations are printed without user info or query string.
+
+use std::sync::Arc;
+
+use datafusion::error::DataFusionError;
+
+/// The crate's result type.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that can stop a maintenance run.
+///
+/// Unless a variant says otherwise, nothing was changed: no commit was made and no file was deleted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A statement could not be understood.
+    #[error("{message}")]
+    Statement {
+        /// What is wrong with the statement, and what would be right.
+        message: String,
+    },
+
+    /// An argument is unknown, repeated, missing, of the wrong type or out of range.
+    #[error("{procedure}: {message}")]
+    Argument {
+        /// The procedure that was called.
+        procedure: String,
+        /// What is wrong, and which arguments or values there are.
+        message: String,
+    },
+
+    /// The table is neither a registered name nor a location that holds a table.
+    #[error("table {table} was not found: {why}")]
+    TableNotFound {
+        /// The name or location as it was given.
+        table: String,
+        /// Where it was looked for, and what to do.
+        why: String,
+    },
+
+    /// A file that was named somewhere does not exist.
+    #[error("{path} does not exist")]
+    FileNotFound {
+        /// The missing file.
+        path: String,
+    },
+
+    /// A file exists but is not what it should be: cut short, corrupt, encrypted or of an unknown layout.
+    #[error("{path} can't be read as {what}: {why}")]
+    Malformed {
+        /// What the file should have been, such as "a manifest list".
+        what: &'static str,
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+    },
+
+    /// A file that a retained snapshot needs is missing or unreadable.
+    #[error(
+        "{what} {path} can't be read ({why}), and snapshot {needed_by} needs it: which files are live is unknown, \
+         so nothing was changed. Restore the file, or expire that snapshot with snapshot_ids"
+    )]
+    NeededFileUnreadable {
+        /// The kind of file.
+        what: &'static str,
+        /// The file.
+        path: String,
+        /// What went wrong.
+        why: String,
+        /// The retained snapshot that needs the file.
+        needed_by: i64,
+    },
+
+    /// Reading, listing or writing failed in the store or the file system.
+    #[error("{action} {path} failed: {source}")]
+    Storage {
+        /// What was tried: "reading", "listing", "writing", …
+        action: &'static str,
+        /// The file or folder.
+        path: String,
+        /// The store's own error.
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+
+    /// A location can't be used: no such scheme is registered, or the path can't be expressed in the store.
+    #[error("location {location} can't be used: {why}")]
+    Location {
+        /// The location.
+        location: String,
+        /// Why, and what to do.
+        why: String,
+    },
+
+    /// Table metadata breaks a rule of the table spec that a decision depends on.
+    #[error("table metadata {path} is invalid: {why}")]
+    InvalidMetadata {
+        /// The metadata file.
+        path: String,
+        /// Which rule, with the offending field or id.
+        why: String,
+    },
+
+    /// The table's format version is newer than what this crate knows.
+    #[error(
+        "table {table} has format version {version}; versions 1, 2 and 3 are supported. A newer format may keep files \
+         alive in ways this version doesn't know: update iceberg-maintenance"
+    )]
+    UnsupportedFormatVersion {
+        /// The table.
+        table: String,
+        /// Its format version.
+        version: i64,
+    },
+
+    /// `gc.enabled` is not true.
+    #[error(
+        "Cannot {operation}: GC is disabled (deleting files may corrupt other tables). Table {table} has gc.enabled = '{value}'"
+    )]
+    GcDisabled {
+        /// "expire snapshots" or "delete orphan files".
+        operation: &'static str,
+        /// The table.
+        table: String,
+        /// The property's value.
+        value: String,
+    },
+
+    /// The table's newest metadata is named by a catalog that this call can't see, or which file is the newest is unclear.
+    #[error("table {table}: {why}")]
+    UnclearOwner {
+        /// The table.
+        table: String,
+        /// What was found, and the way out.
+        why: String,
+    },
+
+    /// A check before the first delete found something that must not be there, or missed what must be there.
+    #[error("refused to delete from {table}: {found}")]
+    Guard {
+        /// The table.
+        table: String,
+        /// What was found, why it is dangerous, and which argument overrides the check if one does.
+        found: String,
+    },
+
+    /// Another writer won every race for the commit.
+    #[error(
+        "table {table} changed during {attempts} attempts to commit ({why}); nothing was changed by this call. Run it again"
+    )]
+    Conflict {
+        /// The table.
+        table: String,
+        /// How often the commit was tried.
+        attempts: u32,
+        /// The last conflict.
+        why: String,
+    },
+
+    /// Whether the commit happened is unknown. No file was deleted.
+    #[error(
+        "whether the commit to {table} happened is unknown ({why}); no file was deleted. Look at the table's newest snapshot list, then run the call again"
+    )]
+    CommitUnknown {
+        /// The table.
+        table: String,
+        /// What happened.
+        why: String,
+    },
+
+    /// Some files could not be deleted. All others were tried, and a commit that came before stays.
+    #[error(
+        "{failed} of {planned} files could not be deleted; {committed}. First failure: {first}. Run remove_orphan_files later to collect them, or call with output => 'files' to see them all"
+    )]
+    PartialDelete {
+        /// How many files are left.
+        failed: u64,
+        /// How many were to be deleted.
+        planned: u64,
+        /// What is known of the commit.
+        committed: &'static str,
+        /// Path and error of the first failure.
+        first: String,
+    },
+
+    /// The call was cancelled. What was deleted before stays deleted.
+    #[error("cancelled after {deleted} of {planned} deletes; {committed}")]
+    Cancelled {
+        /// Files deleted before.
+        deleted: u64,
+        /// Files planned.
+        planned: u64,
+        /// What is known of the commit.
+        committed: &'static str,
+    },
+
+    /// The session does not allow this call to act.
+    #[error("{message}")]
+    NotAllowed {
+        /// Which option forbids it.
+        message: String,
+    },
+
+    /// An error of the engine: memory limits, task failures and the like.
+    #[error(transparent)]
+    Engine(Arc<DataFusionError>),
+}
+
+impl Error {
+    /// True when a file or folder is missing, whichever layer noticed.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Error::FileNotFound { .. })
+    }
+
+    /// True when the file itself is at fault (missing or malformed), not the way to it.
+    ///
+    /// Only such errors may be skipped for files of the dead set: a time-out says nothing about the file.
+    pub fn is_about_the_file(&self) -> bool {
+        matches!(self, Error::FileNotFound { .. } | Error::Malformed { .. })
+    }
+
+    /// True when the call did its work except for some deletes (the command line exits with 1 instead of 2).
+    pub fn is_partial(&self) -> bool {
+        matches!(self, Error::PartialDelete { .. } | Error::Cancelled { .. })
+    }
+
+    /// Wraps an `std::io::Error`, telling a missing file apart.
+    pub(crate) fn io(action: &'static str, path: impl Into<String>, source: std::io::Error) -> Self {
+        let path = path.into();
+        match source.kind() {
+            std::io::ErrorKind::NotFound => Error::FileNotFound { path },
+            _ => Error::Storage { action, path, source: Arc::new(source) },
+        }
+    }
+
+    /// Wraps an object store's error, telling a missing file apart.
+    pub(crate) fn store(action: &'static str, path: impl Into<String>, source: object_store::Error) -> Self {
+        let path = path.into();
+        match source {
+            object_store::Error::NotFound { .. } => Error::FileNotFound { path },
+            source => Error::Storage { action, path, source: Arc::new(source) },
+        }
+    }
+
+    pub(crate) fn argument(procedure: impl Into<String>, message: impl Into<String>) -> Self {
+        Error::Argument { procedure: procedure.into(), message: message.into() }
+    }
+
+    /// Finds the crate's error inside a DataFusion error, for hosts that only see the latter.
+    pub fn find(error: &DataFusionError) -> Option<&Error> {
+        match error.find_root() {
+            DataFusionError::External(inner) => inner.downcast_ref::<Error>(),
+            _ => None,
+        }
+    }
+}
+
+impl From<Error> for DataFusionError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Engine(inner) => DataFusionError::Shared(inner),
+            error => DataFusionError::External(Box::new(error)),
+        }
+    }
+}
+
+impl From<DataFusionError> for Error {
+    fn from(error: DataFusionError) -> Self {
+        match error {
+            DataFusionError::External(inner) => match inner.downcast::<Error>() {
+                Ok(own) => *own,
+                Err(inner) => Error::Engine(Arc::new(DataFusionError::External(inner))),
+            },
+            error => Error::Engine(Arc::new(error)),
+        }
+    }
+}
+
+impl From<datafusion::arrow::error::ArrowError> for Error {
+    fn from(error: datafusion::arrow::error::ArrowError) -> Self {
+        DataFusionError::from(error).into()
+    }
+}

@@ -1,0 +1,190 @@
+//! The procedures: what each is called, which arguments it takes, and how it runs.
+//!
+//! `sql/` turns every spelling of a statement into [`Arguments`] by the [`Parameter`]s of a [`Procedure`]; the procedure
+//! turns these into its own options. From there on nothing knows of SQL.
+
+pub(crate) mod expire_snapshots;
+pub(crate) mod remove_orphan_files;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::error::{Error, Result};
+use crate::maintenance::RunContext;
+use crate::options::MaintenanceOptions;
+use crate::report::{Operation, Output, Report};
+
+/// All procedures, by their canonical names.
+pub(crate) const PROCEDURES: [&dyn Procedure; 2] =
+    [&expire_snapshots::ExpireSnapshotsProcedure, &remove_orphan_files::RemoveOrphanFilesProcedure];
+
+/// Finds a procedure by its name, in any case.
+pub(crate) fn find(name: &str) -> Option<&'static dyn Procedure> {
+    PROCEDURES.into_iter().find(|procedure| procedure.name().eq_ignore_ascii_case(name))
+}
+
+/// A maintenance operation that SQL can call.
+pub(crate) trait Procedure: Debug + Send + Sync {
+    /// The canonical name, lower case.
+    fn name(&self) -> &'static str;
+
+    /// The parameters. `table` is always the first; it is not among the positional ones of `ALTER TABLE … EXECUTE`.
+    fn parameters(&self) -> &'static [Parameter];
+
+    /// Checks the arguments as far as that goes without looking at the table.
+    fn bind(&self, arguments: Arguments, options: &MaintenanceOptions) -> Result<Arc<dyn BoundCall>>;
+}
+
+/// A call whose arguments were checked. Making one, looking at it and asking for its schema touch nothing.
+#[async_trait]
+pub(crate) trait BoundCall: Debug + Send + Sync {
+    /// Which operation it is.
+    fn operation(&self) -> Operation;
+
+    /// Which rows it returns.
+    fn output(&self) -> Output;
+
+    /// True when it will change nothing.
+    fn dry_run(&self) -> bool;
+
+    /// The same call as a dry run.
+    fn as_dry_run(&self) -> Arc<dyn BoundCall>;
+
+    /// The table and the arguments that differ from their defaults, for `EXPLAIN`.
+    fn describe(&self) -> String;
+
+    /// Does the work. Cancel-safe only through [`RunContext::cancellation`]: the future itself must not be dropped.
+    async fn run(&self, context: RunContext) -> Result<Report>;
+}
+
+/// One argument that a procedure takes.
+#[derive(Debug)]
+pub(crate) struct Parameter {
+    /// The canonical name.
+    pub name: &'static str,
+    /// Other spellings, in lower case.
+    pub aliases: &'static [&'static str],
+    /// What values it takes.
+    pub kind: ParameterKind,
+    /// Its position in `CALL f('t', …)` and `f('t', …)`: Spark's order, `table` being 0.
+    pub call_position: Option<usize>,
+    /// Its position in `ALTER TABLE t EXECUTE f(…)`.
+    pub execute_position: Option<usize>,
+    /// One line of help.
+    pub help: &'static str,
+}
+
+/// What values a parameter takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ParameterKind {
+    /// The table: a name or a location.
+    Table,
+    /// A point in time: a timestamp (no zone = session zone), a date, epoch milliseconds, or a duration before now.
+    Timestamp,
+    /// A length of time such as `7d` or `1d12h30m`, or an INTERVAL.
+    Duration,
+    /// A whole number of at least this.
+    Integer(i64),
+    /// A number from 0 to 1.
+    Fraction,
+    /// true, false, 1 or 0.
+    Boolean,
+    /// A list of snapshot ids: an array, or Hive's `'id,id'`.
+    Ids,
+    /// A map from text to text, or `'a,b=>c'`.
+    Map,
+    /// One of these words, in any case.
+    Choice(&'static [&'static str]),
+    /// Any text.
+    Text,
+}
+
+/// A value of the kind that the parameter asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Value {
+    /// For [`ParameterKind::Timestamp`]: ms since the epoch.
+    Timestamp(i64),
+    /// For [`ParameterKind::Duration`]: ms, never negative.
+    Duration(i64),
+    /// For [`ParameterKind::Integer`].
+    Integer(i64),
+    /// For [`ParameterKind::Fraction`].
+    Fraction(f64),
+    /// For [`ParameterKind::Boolean`].
+    Boolean(bool),
+    /// For [`ParameterKind::Ids`].
+    Ids(Vec<i64>),
+    /// For [`ParameterKind::Map`].
+    Map(Vec<(String, String)>),
+    /// For the table, choices (in the parameter's spelling) and text.
+    Text(String),
+}
+
+/// The arguments of one call: known names, each given once, of the right kind. A NULL argument counts as not given.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Arguments {
+    pub(crate) procedure: &'static str,
+    pub(crate) values: BTreeMap<&'static str, Value>,
+    /// The moment that "now" means for this call, ms since the epoch: relative times were resolved against it.
+    pub(crate) now_ms: i64,
+}
+
+macro_rules! typed_getters {
+    ($($getter:ident: $variant:ident -> $type:ty),* $(,)?) => {
+        impl Arguments {
+            $(pub(crate) fn $getter(&self, name: &'static str) -> Option<$type> {
+                match self.values.get(name) {
+                    Some(Value::$variant(value)) => Some(value.clone()),
+                    _ => None,
+                }
+            })*
+        }
+    };
+}
+
+typed_getters! {
+    timestamp: Timestamp -> i64,
+    duration: Duration -> i64,
+    integer: Integer -> i64,
+    fraction: Fraction -> f64,
+    boolean: Boolean -> bool,
+    ids: Ids -> Vec<i64>,
+    map: Map -> Vec<(String, String)>,
+    text: Text -> String,
+}
+
+impl Arguments {
+    /// The table; every call names one.
+    pub(crate) fn table(&self) -> Result<String> {
+        self.text("table").ok_or_else(|| self.error("argument table is missing: name the table or give its location"))
+    }
+
+    pub(crate) fn is_given(&self, name: &'static str) -> bool {
+        self.values.contains_key(name)
+    }
+
+    pub(crate) fn error(&self, message: impl Into<String>) -> Error {
+        Error::argument(self.procedure, message)
+    }
+
+    /// Refuses two arguments that contradict each other.
+    pub(crate) fn exclusive(&self, one: &'static str, other: &'static str) -> Result<()> {
+        if self.is_given(one) && self.is_given(other) {
+            return Err(self.error(format!("{one} and {other} can't be given together; leave one out")));
+        }
+        Ok(())
+    }
+
+    /// The `output` argument.
+    pub(crate) fn output(&self) -> Output {
+        match self.text("output").as_deref() {
+            Some("columns") => Output::Columns,
+            Some("files") => Output::Files,
+            Some("snapshots") => Output::Snapshots,
+            _ => Output::Metrics,
+        }
+    }
+}

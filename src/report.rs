@@ -1,0 +1,454 @@
+//! What a run did, and its shapes as record batches.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    ArrayRef, Int64Array, Int64Builder, RecordBatch, StringArray, StringBuilder, TimestampMillisecondBuilder,
+};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use serde::Serialize;
+
+use crate::error::Result;
+use crate::retention::SnapshotDecision;
+
+/// What a file is to a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum FileKind {
+    /// A data file.
+    Data,
+    /// A file of position deletes.
+    PositionDeletes,
+    /// A file of equality deletes.
+    EqualityDeletes,
+    /// A Puffin file of deletion vectors. Spark counts these as position deletes, and so do the metrics.
+    DeletionVector,
+    /// A manifest.
+    Manifest,
+    /// A manifest list.
+    ManifestList,
+    /// Table statistics.
+    Statistics,
+    /// Partition statistics.
+    PartitionStatistics,
+    /// A metadata file.
+    Metadata,
+    /// Anything else (orphans only).
+    Unknown,
+}
+
+impl FileKind {
+    /// The text in the `content` column.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            FileKind::Data => "DATA",
+            FileKind::PositionDeletes => "POSITION_DELETES",
+            FileKind::EqualityDeletes => "EQUALITY_DELETES",
+            FileKind::DeletionVector => "DELETION_VECTOR",
+            FileKind::Manifest => "MANIFEST",
+            FileKind::ManifestList => "MANIFEST_LIST",
+            FileKind::Statistics => "STATISTICS",
+            FileKind::PartitionStatistics => "PARTITION_STATISTICS",
+            FileKind::Metadata => "METADATA",
+            FileKind::Unknown => "UNKNOWN",
+        }
+    }
+}
+
+/// What happened to a file of the plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FileStatus {
+    /// To be deleted; nothing was tried (dry run, or not yet).
+    Planned,
+    /// Confirmed gone, by this run.
+    Deleted,
+    /// Was gone before this run tried.
+    Missing,
+    /// Left alone, for the reason given.
+    Spared(SkipReason),
+    /// The store refused to delete it.
+    Failed(String),
+}
+
+/// Why a file that nothing live names was left alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SkipReason {
+    /// It lies outside the table's own roots.
+    External,
+    /// Its path can't be expressed exactly in the store, or is no UTF-8, or it isn't a regular file.
+    UnsupportedName,
+    /// A live file has the same path under another scheme or authority.
+    PrefixMismatch,
+    /// It became live again after the plan was made.
+    LiveAgain,
+    /// It is younger than the cut-off.
+    TooYoung,
+    /// The store gives no modification time, or one that can't be true.
+    UnknownAge,
+    /// A part of its name starts with `_` or `.`.
+    Hidden,
+}
+
+/// A file of the plan and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FileOutcome {
+    /// The file's location as the metadata (expiry) or the listing (orphans) spells it.
+    pub path: String,
+    /// What it is.
+    pub kind: FileKind,
+    /// Its size, as far as it is known.
+    pub bytes: Option<u64>,
+    /// Its last modification, ms since the epoch (orphans).
+    pub modified_ms: Option<i64>,
+    /// A snapshot that had it (expiry).
+    pub snapshot_id: Option<i64>,
+    /// Why it goes.
+    pub reason: String,
+    /// What became of it.
+    pub status: FileStatus,
+}
+
+/// The numbers of a run. In a dry run the `deleted_*` numbers say what would be deleted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[allow(missing_docs)] // the names are those of the metric rows, which METRICS explains
+pub struct Metrics {
+    pub deleted_data_files_count: u64,
+    pub deleted_position_delete_files_count: u64,
+    pub deleted_equality_delete_files_count: u64,
+    pub deleted_manifest_files_count: u64,
+    pub deleted_manifest_lists_count: u64,
+    pub deleted_statistics_files_count: u64,
+    pub deleted_metadata_files_count: u64,
+    pub skipped_missing_metadata_count: u64,
+    pub failed_deletions_count: u64,
+    pub processed_manifests_count: u64,
+    pub active_files_count: u64,
+    pub scanned_files_count: u64,
+    pub deleted_files_count: u64,
+    pub deleted_bytes: u64,
+    pub dry_run: bool,
+    pub deleted_snapshots_count: u64,
+    pub retained_snapshots_count: u64,
+    pub removed_refs_count: u64,
+    pub removed_partition_specs_count: u64,
+    pub removed_schemas_count: u64,
+    pub deleted_dv_files_count: u64,
+    pub deleted_unknown_files_count: u64,
+    pub already_missing_files_count: u64,
+    pub skipped_too_young_count: u64,
+    pub skipped_unknown_age_count: u64,
+    pub skipped_hidden_count: u64,
+    pub skipped_external_count: u64,
+    pub skipped_prefix_mismatch_count: u64,
+    pub skipped_unsupported_name_count: u64,
+    pub skipped_live_again_count: u64,
+    pub skipped_foreign_table_count: u64,
+    pub unscanned_roots_count: u64,
+    pub quarantined_files_count: u64,
+    pub quarantined_bytes: u64,
+    pub dangling_references_count: u64,
+    pub elapsed_ms: u64,
+}
+
+/// Every metric row, in the order in which it is returned, with its meaning.
+macro_rules! metric_rows {
+    ($($name:ident: $meaning:literal),* $(,)?) => {
+        /// Every metric row in its fixed order, with what it counts.
+        pub const METRICS: &[(&str, &str)] = &[$((stringify!($name), $meaning)),*];
+
+        impl Metrics {
+            /// Name and value of every row, in the order of [`METRICS`].
+            pub fn rows(&self) -> Vec<(&'static str, i64)> {
+                vec![$((stringify!($name), self.$name.row_value())),*]
+            }
+        }
+    };
+}
+
+trait RowValue {
+    fn row_value(&self) -> i64;
+}
+
+impl RowValue for u64 {
+    fn row_value(&self) -> i64 {
+        i64::try_from(*self).unwrap_or(i64::MAX)
+    }
+}
+
+impl RowValue for bool {
+    fn row_value(&self) -> i64 {
+        i64::from(*self)
+    }
+}
+
+metric_rows! {
+    deleted_data_files_count: "data files that are gone",
+    deleted_position_delete_files_count: "position-delete files that are gone, deletion vectors included",
+    deleted_equality_delete_files_count: "equality-delete files that are gone",
+    deleted_manifest_files_count: "manifests that are gone",
+    deleted_manifest_lists_count: "manifest lists that are gone",
+    deleted_statistics_files_count: "table and partition statistics files that are gone",
+    deleted_metadata_files_count: "metadata files that are gone",
+    skipped_missing_metadata_count: "metadata files of expired snapshots that were missing or unreadable",
+    failed_deletions_count: "files that the store did not delete",
+    processed_manifests_count: "distinct manifests that were read",
+    active_files_count: "distinct live files that the candidates were checked against (0 when there was no candidate)",
+    scanned_files_count: "files that the listing showed (0 for expire_snapshots, which lists nothing)",
+    deleted_files_count: "files of any kind that are gone",
+    deleted_bytes: "bytes of those files, as far as sizes are known",
+    dry_run: "1 when nothing was changed; the deleted_* rows then say what would be deleted",
+    deleted_snapshots_count: "snapshots that were expired",
+    retained_snapshots_count: "snapshots that the table has afterwards",
+    removed_refs_count: "branches and tags that were removed",
+    removed_partition_specs_count: "unused partition specs that were removed (clean_expired_metadata)",
+    removed_schemas_count: "unused schemas that were removed (clean_expired_metadata)",
+    deleted_dv_files_count: "Puffin files of deletion vectors among the position-delete files",
+    deleted_unknown_files_count: "files of no known kind that are gone",
+    already_missing_files_count: "files of the plan that were gone before",
+    skipped_too_young_count: "unreferenced files younger than older_than",
+    skipped_unknown_age_count: "unreferenced files without a believable modification time",
+    skipped_hidden_count: "files with a name part that starts with _ or .",
+    skipped_external_count: "files outside the table's own roots",
+    skipped_prefix_mismatch_count: "files whose path is live under another scheme or authority",
+    skipped_unsupported_name_count: "names that the store can't express, links, and whatever is no regular file",
+    skipped_live_again_count: "files that became live between plan and delete",
+    skipped_foreign_table_count: "files of another table below the root",
+    unscanned_roots_count: "write paths outside the table's location, which are listed only when named as location",
+    quarantined_files_count: "files moved to quarantine",
+    quarantined_bytes: "bytes of those",
+    dangling_references_count: "live files that do not exist",
+    elapsed_ms: "how long the run took, in ms",
+}
+
+/// Which rows a statement returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Output {
+    /// `metric_name`, `metric_value`: one row a metric, in the order of [`METRICS`].
+    #[default]
+    Metrics,
+    /// What Spark's procedure of that name returns.
+    Columns,
+    /// One row a file.
+    Files,
+    /// One row a snapshot, with the decision and its reason.
+    Snapshots,
+}
+
+/// Which operation a report is about; its `columns` shape follows Spark's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// `expire_snapshots`.
+    ExpireSnapshots,
+    /// `remove_orphan_files`.
+    RemoveOrphanFiles,
+}
+
+/// What a run did.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// Which operation it was.
+    pub operation: Operation,
+    /// The table's location.
+    pub table: String,
+    /// The numbers.
+    pub metrics: Metrics,
+    /// Every file of the plan, and what became of it.
+    pub files: Vec<FileOutcome>,
+    /// Every snapshot, and what was decided (expiry).
+    pub snapshots: Vec<SnapshotDecision>,
+    /// What the operator should know: skipped files, no-op arguments, assumptions.
+    pub notices: Vec<String>,
+}
+
+/// The counts of Spark's `expire_snapshots` row, in its order.
+const SPARK_COLUMNS: [&str; 6] = [
+    "deleted_data_files_count",
+    "deleted_position_delete_files_count",
+    "deleted_equality_delete_files_count",
+    "deleted_manifest_files_count",
+    "deleted_manifest_lists_count",
+    "deleted_statistics_files_count",
+];
+
+impl Output {
+    /// The schema of the rows, known before anything runs.
+    pub fn schema(self, operation: Operation) -> SchemaRef {
+        let text = |name: &str, nullable| Field::new(name, DataType::Utf8, nullable);
+        let long = |name: &str, nullable| Field::new(name, DataType::Int64, nullable);
+        let time = |name: &str, nullable| {
+            Field::new(name, DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into())), nullable)
+        };
+        let fields = match (self, operation) {
+            (Output::Metrics, _) => vec![text("metric_name", false), long("metric_value", false)],
+            (Output::Columns, Operation::ExpireSnapshots) => {
+                SPARK_COLUMNS.iter().map(|name| long(name, false)).collect()
+            }
+            (Output::Columns, Operation::RemoveOrphanFiles) => vec![text("orphan_file_location", false)],
+            (Output::Files, _) => vec![
+                text("file_path", false),
+                text("content", false),
+                long("file_size_in_bytes", true),
+                time("last_modified", true),
+                long("snapshot_id", true),
+                text("reason", false),
+                text("status", false),
+                text("error", true),
+            ],
+            (Output::Snapshots, _) => vec![
+                long("snapshot_id", false),
+                time("committed_at", false),
+                text("decision", false),
+                text("reason", false),
+            ],
+        };
+        Arc::new(Schema::new(fields))
+    }
+}
+
+impl Report {
+    /// The report in one of its shapes, always one batch.
+    pub fn to_batch(&self, output: Output) -> Result<RecordBatch> {
+        let schema = output.schema(self.operation);
+        let columns = match (output, self.operation) {
+            (Output::Metrics, _) => self.metric_columns(),
+            (Output::Columns, Operation::ExpireSnapshots) => self.spark_columns(),
+            (Output::Columns, Operation::RemoveOrphanFiles) => {
+                let orphans =
+                    self.files.iter().filter(|f| matches!(f.status, FileStatus::Planned | FileStatus::Deleted));
+                vec![Arc::new(StringArray::from_iter_values(orphans.map(|f| f.path.as_str()))) as ArrayRef]
+            }
+            (Output::Files, _) => self.file_columns(),
+            (Output::Snapshots, _) => self.snapshot_columns(),
+        };
+        Ok(RecordBatch::try_new(schema, columns)?)
+    }
+
+    fn metric_columns(&self) -> Vec<ArrayRef> {
+        let (names, values): (Vec<_>, Vec<_>) = self.metrics.rows().into_iter().unzip();
+        vec![Arc::new(StringArray::from(names)), Arc::new(Int64Array::from(values))]
+    }
+
+    fn spark_columns(&self) -> Vec<ArrayRef> {
+        let rows = self.metrics.rows();
+        let value = |name: &str| rows.iter().find(|(n, _)| *n == name).map(|(_, value)| *value);
+        SPARK_COLUMNS.iter().map(|name| Arc::new(Int64Array::from(vec![value(name)])) as ArrayRef).collect()
+    }
+
+    fn file_columns(&self) -> Vec<ArrayRef> {
+        let rows = self.files.len();
+        let (mut paths, mut kinds) = (StringBuilder::with_capacity(rows, rows * 64), StringBuilder::new());
+        let (mut sizes, mut snapshots) = (Int64Builder::new(), Int64Builder::new());
+        let mut modified = TimestampMillisecondBuilder::new().with_timezone("UTC");
+        let (mut reasons, mut statuses, mut errors) =
+            (StringBuilder::new(), StringBuilder::new(), StringBuilder::new());
+        for file in &self.files {
+            paths.append_value(&file.path);
+            kinds.append_value(file.kind.as_str());
+            sizes.append_option(file.bytes.and_then(|bytes| i64::try_from(bytes).ok()));
+            modified.append_option(file.modified_ms);
+            snapshots.append_option(file.snapshot_id);
+            let (status, error) = match &file.status {
+                FileStatus::Planned => ("planned", None),
+                FileStatus::Deleted => ("deleted", None),
+                FileStatus::Missing => ("missing", None),
+                FileStatus::Spared(_) => ("spared", None),
+                FileStatus::Failed(error) => ("failed", Some(error)),
+            };
+            match &file.status {
+                FileStatus::Spared(why) => reasons.append_value(why.explanation()),
+                _ => reasons.append_value(&file.reason),
+            }
+            statuses.append_value(status);
+            errors.append_option(error);
+        }
+        vec![
+            Arc::new(paths.finish()),
+            Arc::new(kinds.finish()),
+            Arc::new(sizes.finish()),
+            Arc::new(modified.finish()),
+            Arc::new(snapshots.finish()),
+            Arc::new(reasons.finish()),
+            Arc::new(statuses.finish()),
+            Arc::new(errors.finish()),
+        ]
+    }
+
+    fn snapshot_columns(&self) -> Vec<ArrayRef> {
+        let mut committed = TimestampMillisecondBuilder::new().with_timezone("UTC");
+        self.snapshots.iter().for_each(|s| committed.append_value(s.timestamp_ms));
+        let decision = |s: &SnapshotDecision| if s.reason.expires() { "expire" } else { "keep" };
+        vec![
+            Arc::new(Int64Array::from_iter_values(self.snapshots.iter().map(|s| s.snapshot_id))),
+            Arc::new(committed.finish()),
+            Arc::new(StringArray::from_iter_values(self.snapshots.iter().map(decision))),
+            Arc::new(StringArray::from_iter_values(self.snapshots.iter().map(|s| s.reason.to_string()))),
+        ]
+    }
+}
+
+impl SkipReason {
+    /// The reason in words, for the `reason` column.
+    pub fn explanation(self) -> &'static str {
+        match self {
+            SkipReason::External => "outside the table's own roots",
+            SkipReason::UnsupportedName => "its name can't be expressed exactly in the store",
+            SkipReason::PrefixMismatch => "its path is live under another scheme or authority",
+            SkipReason::LiveAgain => "became live again after the plan was made",
+            SkipReason::TooYoung => "younger than older_than",
+            SkipReason::UnknownAge => "no believable modification time",
+            SkipReason::Hidden => "hidden name",
+        }
+    }
+}
+
+impl Metrics {
+    /// Counts a file that is gone, or would be.
+    pub(crate) fn count_deleted(&mut self, kind: FileKind, bytes: Option<u64>) {
+        let count = match kind {
+            FileKind::Data => &mut self.deleted_data_files_count,
+            FileKind::PositionDeletes => &mut self.deleted_position_delete_files_count,
+            FileKind::DeletionVector => {
+                self.deleted_dv_files_count += 1;
+                &mut self.deleted_position_delete_files_count
+            }
+            FileKind::EqualityDeletes => &mut self.deleted_equality_delete_files_count,
+            FileKind::Manifest => &mut self.deleted_manifest_files_count,
+            FileKind::ManifestList => &mut self.deleted_manifest_lists_count,
+            FileKind::Statistics | FileKind::PartitionStatistics => &mut self.deleted_statistics_files_count,
+            FileKind::Metadata => &mut self.deleted_metadata_files_count,
+            FileKind::Unknown => &mut self.deleted_unknown_files_count,
+        };
+        *count += 1;
+        self.deleted_files_count += 1;
+        self.deleted_bytes += bytes.unwrap_or(0);
+    }
+
+    /// Counts a file that was left alone.
+    pub(crate) fn count_skipped(&mut self, why: SkipReason) {
+        let count = match why {
+            SkipReason::External => &mut self.skipped_external_count,
+            SkipReason::UnsupportedName => &mut self.skipped_unsupported_name_count,
+            SkipReason::PrefixMismatch => &mut self.skipped_prefix_mismatch_count,
+            SkipReason::LiveAgain => &mut self.skipped_live_again_count,
+            SkipReason::TooYoung => &mut self.skipped_too_young_count,
+            SkipReason::UnknownAge => &mut self.skipped_unknown_age_count,
+            SkipReason::Hidden => &mut self.skipped_hidden_count,
+        };
+        *count += 1;
+    }
+
+    /// Counts what became of every file of a plan.
+    pub(crate) fn count_files(&mut self, files: &[FileOutcome]) {
+        for file in files {
+            match &file.status {
+                FileStatus::Planned | FileStatus::Deleted => self.count_deleted(file.kind, file.bytes),
+                FileStatus::Missing => self.already_missing_files_count += 1,
+                FileStatus::Spared(why) => self.count_skipped(*why),
+                FileStatus::Failed(_) => self.failed_deletions_count += 1,
+            }
+        }
+    }
+}

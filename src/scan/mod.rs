@@ -1,0 +1,1 @@
+//! Decoding and scanning of manifest lists and manifests.

@@ -1,0 +1,353 @@
+//! Local files, through `std::fs`.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
+
+use super::{Listed, ListedFile};
+use crate::error::{Error, Result};
+use crate::table::Location;
+use crate::table::location::normalize_local;
+
+/// How many entries a listing hands over at once.
+const LISTING_BATCH: usize = 1024;
+
+/// The local file system, or the part of it below a prefix.
+#[derive(Debug, Clone)]
+pub(crate) struct LocalFiles {
+    prefix: Option<Arc<Path>>,
+}
+
+impl LocalFiles {
+    pub(crate) fn new(prefix: Option<PathBuf>) -> Self {
+        Self { prefix: prefix.map(Into::into) }
+    }
+
+    /// Recognises object_store's `LocalFileSystem` by how it prints itself, `LocalFileSystem(file:///prefix)`.
+    ///
+    /// `None` for any other store: an embedder's own `file://` store is used as it is.
+    pub(super) fn behind(display: &str) -> Option<Self> {
+        let url = display.strip_prefix("LocalFileSystem(")?.strip_suffix(')')?;
+        let path = url::Url::parse(url).ok()?.to_file_path().ok()?;
+        Some(Self::new((path != Path::new("/")).then_some(path)))
+    }
+
+    /// The path the operating system knows.
+    pub(crate) fn os_path(&self, location: &Location) -> PathBuf {
+        self.os_path_of(location.path())
+    }
+
+    pub(crate) fn os_path_of(&self, path: &str) -> PathBuf {
+        let path = normalize_local(path);
+        match &self.prefix {
+            Some(prefix) => prefix.join(path.trim_start_matches('/')),
+            None => PathBuf::from(path.as_ref()),
+        }
+    }
+
+    /// The path with all links resolved, in this store's terms. `None` when it doesn't exist, lies outside the prefix or
+    /// isn't UTF-8.
+    pub(crate) fn canonical(&self, path: &str) -> Option<String> {
+        self.own_path(&fs::canonicalize(self.os_path_of(path)).ok()?)
+    }
+
+    fn own_path(&self, os_path: &Path) -> Option<String> {
+        match &self.prefix {
+            None => os_path.to_str().map(str::to_string),
+            Some(prefix) => {
+                let canonical_prefix = fs::canonicalize(prefix).ok()?;
+                let below = os_path.strip_prefix(&canonical_prefix).or_else(|_| os_path.strip_prefix(prefix)).ok()?;
+                Some(format!("/{}", below.to_str()?))
+            }
+        }
+    }
+
+    pub(super) async fn read(&self, location: &Location) -> Result<Bytes> {
+        let (path, name) = (self.os_path(location), location.to_string());
+        blocking(move || fs::read(&path).map(Bytes::from).map_err(|e| Error::io("reading", name, e))).await
+    }
+
+    pub(super) async fn size(&self, location: &Location) -> Result<Option<u64>> {
+        let (path, name) = (self.os_path(location), location.to_string());
+        blocking(move || match fs::metadata(&path) {
+            Ok(metadata) => Ok(metadata.is_file().then_some(metadata.len())),
+            Err(error) => match Error::io("looking at", name, error) {
+                Error::FileNotFound { .. } => Ok(None),
+                error => Err(error),
+            },
+        })
+        .await
+    }
+
+    pub(super) async fn file_names(&self, folder: &Location) -> Result<Vec<String>> {
+        let (path, name) = (self.os_path(folder), folder.to_string());
+        blocking(move || {
+            let entries = match fs::read_dir(&path) {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
+                Err(error) => return Err(Error::io("listing", name, error)),
+            };
+            let mut names = Vec::new();
+            for entry in entries {
+                let entry = entry.map_err(|e| Error::io("listing", name.clone(), e))?;
+                if let Ok(name) = entry.file_name().into_string()
+                    && entry.path().is_file()
+                {
+                    names.push(name);
+                }
+            }
+            Ok(names)
+        })
+        .await
+    }
+
+    pub(super) async fn create(&self, location: &Location, content: Bytes) -> Result<bool> {
+        let (path, name) = (self.os_path(location), location.to_string());
+        blocking(move || {
+            let failed = |e| Error::io("writing", name.clone(), e);
+            let staged = stage(&path, &content).map_err(failed)?;
+            match staged.persist_noclobber(&path) {
+                Ok(_) => sync_folder(&path).map_err(failed).map(|()| true),
+                Err(lost) if lost.error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
+                Err(lost) => Err(failed(lost.error)),
+            }
+        })
+        .await
+    }
+
+    pub(super) async fn replace(&self, location: &Location, content: Bytes) -> Result<()> {
+        let (path, name) = (self.os_path(location), location.to_string());
+        blocking(move || {
+            let failed = |e| Error::io("writing", name.clone(), e);
+            let staged = stage(&path, &content).map_err(failed)?;
+            staged.persist(&path).map_err(|lost| failed(lost.error))?;
+            sync_folder(&path).map_err(failed)
+        })
+        .await
+    }
+
+    pub(super) fn list(&self, folder: &Location) -> BoxStream<'static, Result<Listed>> {
+        let (sender, receiver) = mpsc::channel(4);
+        let (local, folder) = (self.clone(), folder.clone());
+        spawn_blocking(move || {
+            let root = normalize_local(folder.path()).into_owned();
+            let mut walk = Walk { local, batch: Vec::with_capacity(LISTING_BATCH), sender };
+            let outcome = walk.folder(&folder, root);
+            // A receiver that is gone no longer wants the listing; nothing is left to tell it.
+            let _ = match outcome {
+                Ok(()) => walk.flush(),
+                Err(error) => walk.sender.blocking_send(Err(error)).map_err(|_| Gone),
+            };
+        });
+        futures::stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) })
+            .flat_map(|batch: Result<Vec<Listed>>| match batch {
+                Ok(batch) => futures::stream::iter(batch).map(Ok).left_stream(),
+                Err(error) => futures::stream::once(async { Err(error) }).right_stream(),
+            })
+            .boxed()
+    }
+}
+
+/// A file beside `path` that holds the content durably and vanishes unless it is persisted.
+fn stage(path: &Path, content: &[u8]) -> std::io::Result<tempfile::NamedTempFile> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let mut staged = tempfile::Builder::new().prefix(".iceberg-maintenance-").tempfile_in(folder)?;
+    staged.write_all(content)?;
+    // Temporary files are private; table metadata has the permissions of any other new file.
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let neighbour = fs::metadata(folder)?.permissions().mode() & 0o666;
+        staged.as_file().set_permissions(fs::Permissions::from_mode(neighbour & 0o644 | 0o600))?;
+    }
+    staged.as_file().sync_all()?;
+    Ok(staged)
+}
+
+fn sync_folder(path: &Path) -> std::io::Result<()> {
+    match path.parent() {
+        Some(folder) if cfg!(unix) => fs::File::open(folder)?.sync_all(),
+        _ => Ok(()),
+    }
+}
+
+/// The receiver of a listing went away.
+struct Gone;
+
+/// A depth-first walk that hands its findings over in batches.
+struct Walk {
+    local: LocalFiles,
+    batch: Vec<Listed>,
+    sender: mpsc::Sender<Result<Vec<Listed>>>,
+}
+
+impl Walk {
+    fn folder(&mut self, folder: &Location, root: String) -> Result<()> {
+        let failed = |path: &str, e| Error::io("listing", folder.with_path(path).to_string(), e);
+        let os_root = self.local.os_path_of(&root);
+        if !fs::metadata(&os_root).map_err(|e| failed(&root, e))?.is_dir() {
+            return Err(Error::Location { location: folder.to_string(), why: "it is a file, not a folder".into() });
+        }
+        let mut pending = vec![(root.trim_end_matches('/').to_string(), os_root)];
+        let mut is_root = true;
+        while let Some((path, os_path)) = pending.pop() {
+            let entries = match fs::read_dir(&os_path) {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_root => continue,
+                Err(error) => return Err(failed(&path, error)),
+            };
+            is_root = false;
+            for entry in entries {
+                let entry = entry.map_err(|e| failed(&path, e))?;
+                if let Some(subfolder) = self.entry(&path, &entry).map_err(|e| failed(&path, e))? {
+                    pending.push((subfolder, entry.path()));
+                }
+                if self.batch.len() >= LISTING_BATCH && self.flush().is_err() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes one entry; returns the path of a folder to look into.
+    fn entry(&mut self, parent: &str, entry: &fs::DirEntry) -> std::io::Result<Option<String>> {
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else {
+            let path = format!("{parent}/{}", name.to_string_lossy());
+            self.batch.push(Listed::Unusable { path, why: "its name is not UTF-8" });
+            return Ok(None);
+        };
+        let path = format!("{parent}/{name}");
+        let kind = entry.file_type()?;
+        let found = if kind.is_dir() {
+            return Ok(Some(path));
+        } else if kind.is_symlink() {
+            let target = self.local.canonical(&path);
+            Listed::Link { path, target }
+        } else if kind.is_file() {
+            match entry.metadata() {
+                Ok(metadata) => {
+                    let modified_ms = metadata.modified().ok().and_then(epoch_ms);
+                    Listed::File(ListedFile { path, size: metadata.len(), modified_ms })
+                }
+                // Somebody deleted it between the two calls: there is nothing to list.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        } else {
+            Listed::Unusable { path, why: "it is neither a file nor a folder" }
+        };
+        self.batch.push(found);
+        Ok(None)
+    }
+
+    fn flush(&mut self) -> std::result::Result<(), Gone> {
+        let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(LISTING_BATCH));
+        self.sender.blocking_send(Ok(batch)).map_err(|_| Gone)
+    }
+}
+
+fn epoch_ms(time: std::time::SystemTime) -> Option<i64> {
+    match time.duration_since(std::time::UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_millis()).ok(),
+        Err(before) => i64::try_from(before.duration().as_millis()).ok().map(|ms| -ms),
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    spawn_blocking(work)
+        .await
+        .map_err(|e| Error::Engine(Arc::new(datafusion::error::DataFusionError::External(Box::new(e)))))?
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::TryStreamExt;
+
+    use super::*;
+
+    fn at(path: &Path) -> Location {
+        Location::parse(path.to_str().unwrap()).unwrap()
+    }
+
+    async fn listed(folder: &Path) -> Vec<Listed> {
+        let mut found: Vec<_> = LocalFiles::new(None).list(&at(folder)).try_collect().await.unwrap();
+        found.sort_by_key(|entry| match entry {
+            Listed::File(file) => file.path.clone(),
+            Listed::Link { path, .. } | Listed::Unusable { path, .. } => path.clone(),
+        });
+        found
+    }
+
+    #[tokio::test]
+    async fn every_name_is_listed_and_links_are_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("theirs"), "x").unwrap();
+        fs::create_dir_all(folder.path().join("a/b")).unwrap();
+        for name in ["new\nline", "x#1", "a/b/100%", "ü+ []"] {
+            fs::write(folder.path().join(name), "12").unwrap();
+        }
+        std::os::unix::fs::symlink(outside.path(), folder.path().join("link")).unwrap();
+        let root = fs::canonicalize(folder.path()).unwrap();
+        let found = listed(&root).await;
+        let files: Vec<_> = found.iter().filter(|f| matches!(f, Listed::File(file) if file.size == 2)).collect();
+        assert_eq!(files.len(), 4, "{found:?}");
+        let target = fs::canonicalize(outside.path()).unwrap().to_str().map(str::to_string);
+        assert!(found.contains(&Listed::Link { path: format!("{}/link", root.display()), target }), "{found:?}");
+        assert_eq!(found.len(), 5);
+    }
+
+    #[tokio::test]
+    async fn a_name_that_is_not_utf8_is_reported_and_stops_nothing() {
+        use std::os::unix::ffi::OsStrExt;
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(std::ffi::OsStr::from_bytes(b"bad\xff")), "").unwrap();
+        fs::write(folder.path().join("good"), "").unwrap();
+        let found = listed(folder.path()).await;
+        assert_eq!(found.iter().filter(|f| matches!(f, Listed::Unusable { .. })).count(), 1);
+        assert_eq!(found.iter().filter(|f| matches!(f, Listed::File(_))).count(), 1);
+    }
+
+    #[tokio::test]
+    async fn create_never_overwrites_and_leaves_no_other_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let (files, target) = (LocalFiles::new(None), at(&folder.path().join("v2.metadata.json")));
+        assert!(files.create(&target, Bytes::from_static(b"first")).await.unwrap());
+        assert!(!files.create(&target, Bytes::from_static(b"second")).await.unwrap());
+        assert_eq!(files.read(&target).await.unwrap(), "first");
+        files.replace(&target, Bytes::from_static(b"third")).await.unwrap();
+        assert_eq!(files.read(&target).await.unwrap(), "third");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_missing_folder_is_an_error_and_a_missing_file_has_no_size() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = at(&folder.path().join("nope"));
+        let files = LocalFiles::new(None);
+        let error = files.list(&missing).try_collect::<Vec<_>>().await.unwrap_err();
+        assert!(error.is_not_found(), "{error}");
+        assert_eq!(files.size(&missing).await.unwrap(), None);
+    }
+
+    #[test]
+    fn a_prefixed_local_store_is_recognised() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = object_store::local::LocalFileSystem::new_with_prefix(folder.path()).unwrap();
+        let files = LocalFiles::behind(&store.to_string()).unwrap();
+        let expected = fs::canonicalize(folder.path()).unwrap().join("a b/c");
+        assert_eq!(files.os_path_of("/a b//c"), expected);
+        let whole = LocalFiles::behind(&object_store::local::LocalFileSystem::new().to_string()).unwrap();
+        assert_eq!(whole.os_path_of("/a"), Path::new("/a"));
+        assert!(LocalFiles::behind("InMemory").is_none());
+    }
+}

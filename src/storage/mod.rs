@@ -1,0 +1,198 @@
+//! Reading, listing and creating files, on local disks and in object stores.
+//!
+//! Object stores are the session's own: whatever the host engine registered for a URL is used. Local files go through
+//! `std::fs` instead of object_store's local store, because that one ends a listing at a newline in a name, follows links
+//! out of the folder it lists and hides names that end in `#` and digits. A session whose `file://` store is a
+//! `LocalFileSystem` with a prefix keeps that prefix.
+//!
+//! Nothing here deletes: only `deletion/` does, and it takes the handles from [`Store::kind`].
+
+mod local;
+mod object;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use futures::stream::BoxStream;
+
+pub(crate) use local::LocalFiles;
+pub(crate) use object::ObjectFiles;
+
+use crate::error::{Error, Result};
+use crate::table::Location;
+
+/// The stores a session knows.
+#[derive(Debug, Clone)]
+pub(crate) struct Stores {
+    runtime: Arc<RuntimeEnv>,
+}
+
+/// The store that one location lives in.
+#[derive(Debug, Clone)]
+pub(crate) struct Store {
+    kind: StoreKind,
+}
+
+/// What `deletion/` needs to tell apart.
+#[derive(Debug, Clone)]
+pub(crate) enum StoreKind {
+    Local(LocalFiles),
+    Object(ObjectFiles),
+}
+
+/// One thing a recursive listing found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Listed {
+    /// A regular file or object.
+    File(ListedFile),
+    /// A symbolic link. Never followed; the file it leads to (if any) is in use under the link's name.
+    Link { path: String, target: Option<String> },
+    /// A name that can't be written in table metadata (no UTF-8) or is neither file nor folder. Never deleted.
+    Unusable { path: String, why: &'static str },
+}
+
+/// A file as the listing shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ListedFile {
+    /// The path below the store, with a leading slash; comparable to [`Location::path`] after normalisation.
+    pub path: String,
+    /// Size in bytes.
+    pub size: u64,
+    /// Last modification, ms since the epoch, as far as the store says.
+    pub modified_ms: Option<i64>,
+}
+
+impl Stores {
+    pub(crate) fn new(runtime: Arc<RuntimeEnv>) -> Self {
+        Self { runtime }
+    }
+
+    /// The store of a location.
+    ///
+    /// # Errors
+    /// [`Error::Location`] when the session has no store for its scheme and authority.
+    pub(crate) fn store(&self, location: &Location) -> Result<Store> {
+        if location.is_local() {
+            return self.local_store(location);
+        }
+        // Spark and Hadoop write s3a and s3n where everybody else writes s3.
+        let scheme = location.scheme().to_ascii_lowercase();
+        let spellings: &[&str] = match scheme.as_str() {
+            "s3" | "s3a" | "s3n" => &["s3", "s3a", "s3n"],
+            other => &[other],
+        };
+        let registered = std::iter::once(scheme.as_str())
+            .chain(spellings.iter().copied().filter(|s| *s != scheme))
+            .find_map(|scheme| {
+                let url = ObjectStoreUrl::parse(format!("{scheme}://{}", location.authority())).ok()?;
+                self.runtime.object_store(&url).ok()
+            });
+        match registered {
+            Some(store) => Ok(Store { kind: StoreKind::Object(ObjectFiles::new(store)) }),
+            None => Err(Error::Location {
+                location: location.to_string(),
+                why: format!(
+                    "the session has no object store for {scheme}://{}. Register one first",
+                    location.authority()
+                ),
+            }),
+        }
+    }
+
+    fn local_store(&self, location: &Location) -> Result<Store> {
+        if !location.authority().is_empty() && !location.authority().eq_ignore_ascii_case("localhost") {
+            return Err(Error::Location {
+                location: location.to_string(),
+                why: "a file on another host can't be reached. Mount it and give its path".into(),
+            });
+        }
+        let registered = ObjectStoreUrl::parse("file://").ok().and_then(|url| self.runtime.object_store(&url).ok());
+        let kind = match registered {
+            None => StoreKind::Local(LocalFiles::new(None)),
+            Some(store) => match LocalFiles::behind(&store.to_string()) {
+                Some(local) => StoreKind::Local(local),
+                None => StoreKind::Object(ObjectFiles::new(store)),
+            },
+        };
+        Ok(Store { kind })
+    }
+
+    /// Reads a whole file by its location string.
+    pub(crate) async fn read(&self, location: &str) -> Result<Bytes> {
+        let location = Location::parse(location)?;
+        self.store(&location)?.read(&location).await
+    }
+}
+
+impl Store {
+    pub(crate) fn kind(&self) -> &StoreKind {
+        &self.kind
+    }
+
+    /// The local file system behind this store, if it is one.
+    pub(crate) fn as_local(&self) -> Option<&LocalFiles> {
+        match &self.kind {
+            StoreKind::Local(local) => Some(local),
+            StoreKind::Object(_) => None,
+        }
+    }
+
+    /// Reads a whole file.
+    ///
+    /// # Errors
+    /// [`Error::FileNotFound`] when it is missing, [`Error::Storage`] for everything else.
+    pub(crate) async fn read(&self, location: &Location) -> Result<Bytes> {
+        match &self.kind {
+            StoreKind::Local(local) => local.read(location).await,
+            StoreKind::Object(object) => object.read(location).await,
+        }
+    }
+
+    /// The file's size, or `None` when there is no such file.
+    pub(crate) async fn size(&self, location: &Location) -> Result<Option<u64>> {
+        match &self.kind {
+            StoreKind::Local(local) => local.size(location).await,
+            StoreKind::Object(object) => object.size(location).await,
+        }
+    }
+
+    /// Everything below a folder, at any depth. The folder itself may be a link; links below it are not followed.
+    ///
+    /// A folder that vanishes meanwhile is skipped; any other failure is an error, so that a listing that ended without
+    /// one is complete.
+    ///
+    /// # Errors
+    /// [`Error::FileNotFound`] when the folder does not exist (stores that know no folders show an empty listing).
+    pub(crate) fn list(&self, folder: &Location) -> BoxStream<'static, Result<Listed>> {
+        match &self.kind {
+            StoreKind::Local(local) => local.list(folder),
+            StoreKind::Object(object) => object.list(folder),
+        }
+    }
+
+    /// The names of the files directly in a folder; a missing folder has none.
+    pub(crate) async fn file_names(&self, folder: &Location) -> Result<Vec<String>> {
+        match &self.kind {
+            StoreKind::Local(local) => local.file_names(folder).await,
+            StoreKind::Object(object) => object.file_names(folder).await,
+        }
+    }
+
+    /// Creates a file only if there is none of that name, atomically. False when there is one.
+    pub(crate) async fn create(&self, location: &Location, content: Bytes) -> Result<bool> {
+        match &self.kind {
+            StoreKind::Local(local) => local.create(location, content).await,
+            StoreKind::Object(object) => object.create(location, content).await,
+        }
+    }
+
+    /// Writes a file whether or not it exists, atomically.
+    pub(crate) async fn replace(&self, location: &Location, content: Bytes) -> Result<()> {
+        match &self.kind {
+            StoreKind::Local(local) => local.replace(location, content).await,
+            StoreKind::Object(object) => object.replace(location, content).await,
+        }
+    }
+}

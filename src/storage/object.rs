@@ -1,0 +1,123 @@
+//! Objects, through the `object_store` crate.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+
+use super::{Listed, ListedFile};
+use crate::error::{Error, Result};
+use crate::table::Location;
+
+/// An object store of the session.
+#[derive(Debug, Clone)]
+pub(crate) struct ObjectFiles {
+    store: Arc<dyn ObjectStore>,
+}
+
+impl ObjectFiles {
+    pub(crate) fn new(store: Arc<dyn ObjectStore>) -> Self {
+        Self { store }
+    }
+
+    pub(crate) fn store(&self) -> &Arc<dyn ObjectStore> {
+        &self.store
+    }
+
+    /// The object's key, if `object_store` can express it exactly.
+    ///
+    /// `Path::parse` drops a leading and a trailing slash and refuses `//`, `.`, `..` and control characters: a key that
+    /// doesn't come back as it went in would name another object.
+    pub(crate) fn key(location: &Location) -> Result<Path> {
+        let inexpressible = |why: String| Error::Location { location: location.to_string(), why };
+        let key = location.path().strip_prefix('/').unwrap_or(location.path());
+        let path = Path::parse(key).map_err(|e| inexpressible(format!("the store's client can't express it: {e}")))?;
+        match path.as_ref() == key {
+            true => Ok(path),
+            false => Err(inexpressible("the store's client can't express a leading or trailing '/' in a key".into())),
+        }
+    }
+
+    fn folder_key(folder: &Location) -> Result<Path> {
+        let path = folder.path().strip_suffix('/').unwrap_or(folder.path());
+        Self::key(&folder.with_path(path))
+    }
+
+    pub(super) async fn read(&self, location: &Location) -> Result<Bytes> {
+        let failed = |e| Error::store("reading", location.to_string(), e);
+        self.store.get(&Self::key(location)?).await.map_err(failed)?.bytes().await.map_err(failed)
+    }
+
+    pub(super) async fn size(&self, location: &Location) -> Result<Option<u64>> {
+        match self.store.head(&Self::key(location)?).await {
+            Ok(meta) => Ok(Some(meta.size)),
+            Err(error) => match Error::store("looking at", location.to_string(), error) {
+                Error::FileNotFound { .. } => Ok(None),
+                error => Err(error),
+            },
+        }
+    }
+
+    pub(super) async fn file_names(&self, folder: &Location) -> Result<Vec<String>> {
+        let key = Self::folder_key(folder)?;
+        match self.store.list_with_delimiter(Some(&key)).await {
+            Ok(found) => {
+                Ok(found.objects.iter().filter_map(|object| object.location.filename().map(str::to_string)).collect())
+            }
+            Err(object_store::Error::NotFound { .. }) => Ok(vec![]),
+            Err(error) => Err(Error::store("listing", folder.to_string(), error)),
+        }
+    }
+
+    pub(super) async fn create(&self, location: &Location, content: Bytes) -> Result<bool> {
+        let options = PutOptions { mode: PutMode::Create, ..Default::default() };
+        match self.store.put_opts(&Self::key(location)?, content.into(), options).await {
+            Ok(_) => Ok(true),
+            Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
+            Err(error) => Err(Error::store("writing", location.to_string(), error)),
+        }
+    }
+
+    pub(super) async fn replace(&self, location: &Location, content: Bytes) -> Result<()> {
+        let key = Self::key(location)?;
+        self.store.put(&key, content.into()).await.map_err(|e| Error::store("writing", location.to_string(), e))?;
+        Ok(())
+    }
+
+    pub(super) fn list(&self, folder: &Location) -> BoxStream<'static, Result<Listed>> {
+        let key = match Self::folder_key(folder) {
+            Ok(key) => key,
+            Err(error) => return futures::stream::once(async { Err(error) }).boxed(),
+        };
+        let name = folder.to_string();
+        self.store
+            .list(Some(&key))
+            .map_err(move |error| Error::store("listing", name.clone(), error))
+            .map_ok(|meta| {
+                Listed::File(ListedFile {
+                    path: format!("/{}", meta.location),
+                    size: meta.size,
+                    modified_ms: Some(meta.last_modified.timestamp_millis()),
+                })
+            })
+            .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_taken_as_they_are_or_refused() {
+        let key = |text: &str| ObjectFiles::key(&Location::parse(text).unwrap());
+        assert_eq!(key("s3://b/a%2Fb/c d").unwrap().as_ref(), "a%2Fb/c d");
+        for inexpressible in ["s3://b/a//f", "s3://b//f", "s3://b/a/./f", "s3://b/a/../f", "s3://b/a/f/", "s3://b/a\nf"]
+        {
+            assert!(key(inexpressible).is_err(), "{inexpressible}");
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! Where files are, and when two spellings mean the same file.
+//!
+//! Table metadata names files by absolute location strings; a store lists them by key. A live file whose two names are
+//! not recognised as one would be deleted as an orphan, so every comparison in this crate goes through [`PathRules`].
+//!
+//! The rules: object keys are opaque bytes (no percent-decoding, `//` and `.` mean themselves). Paths of the local file
+//! system are what the operating system makes of them: repeated slashes and `.` segments fall away, percent signs mean
+//! themselves, as they do for Java's `Path`. Scheme and authority are compared as Spark's `remove_orphan_files` does:
+//! through the `equal_schemes` and `equal_authorities` maps, without regard to case.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+
+use crate::error::{Error, Result};
+
+/// A location split into its parts, each exactly as it was written.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Location {
+    scheme: String,
+    authority: String,
+    path: String,
+}
+
+/// The parts of a location string, borrowed: scheme and authority (either may be empty) and path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LocationParts<'a> {
+    pub scheme: &'a str,
+    pub authority: &'a str,
+    pub path: &'a str,
+}
+
+/// Splits a location without decoding anything. `C:/x` is a path (a drive letter is no scheme).
+pub(crate) fn split(text: &str) -> LocationParts<'_> {
+    let scheme_end = text.find(':').filter(|&end| {
+        end > 1
+            && text.as_bytes()[0].is_ascii_alphabetic()
+            && text[..end].bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
+            && text[end + 1..].starts_with('/')
+    });
+    let (scheme, rest) = match scheme_end {
+        Some(end) => (&text[..end], &text[end + 1..]),
+        None => return LocationParts { scheme: "", authority: "", path: text },
+    };
+    match rest.strip_prefix("//") {
+        Some(after) => {
+            let end = after.find('/').unwrap_or(after.len());
+            LocationParts { scheme, authority: &after[..end], path: &after[end..] }
+        }
+        None => LocationParts { scheme, authority: "", path: rest },
+    }
+}
+
+impl LocationParts<'_> {
+    pub(crate) fn is_local(&self) -> bool {
+        self.scheme.is_empty() || self.scheme.eq_ignore_ascii_case("file")
+    }
+}
+
+impl Location {
+    /// Parses an absolute location such as `s3://bucket/key`, `file:///dir`, `file:/dir` or `/dir`.
+    ///
+    /// # Errors
+    /// [`Error::Location`] when the text is empty or a relative path.
+    pub fn parse(text: &str) -> Result<Self> {
+        let parts = split(text);
+        if parts.scheme.is_empty() && !parts.path.starts_with('/') {
+            return Err(Error::Location {
+                location: text.to_string(),
+                why: "it is not absolute. Give a path that starts with '/' or a URL such as s3://bucket/table".into(),
+            });
+        }
+        Ok(Self { scheme: parts.scheme.into(), authority: parts.authority.into(), path: parts.path.into() })
+    }
+
+    /// The scheme as written, empty when there is none.
+    pub fn scheme(&self) -> &str {
+        &self.scheme
+    }
+
+    /// The authority (bucket, container, host) as written, empty when there is none.
+    pub fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// The path as written, with its leading slash.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// True for paths of the local file system: no scheme, or `file`.
+    pub fn is_local(&self) -> bool {
+        self.parts().is_local()
+    }
+
+    /// The location of something below this one. Exactly one slash joins the two.
+    pub fn child(&self, name: &str) -> Location {
+        let base = self.path.strip_suffix('/').unwrap_or(&self.path);
+        Location { path: format!("{base}/{name}"), ..self.clone() }
+    }
+
+    /// The same store, another path.
+    pub(crate) fn with_path(&self, path: impl Into<String>) -> Location {
+        Location { path: path.into(), ..self.clone() }
+    }
+
+    pub(crate) fn parts(&self) -> LocationParts<'_> {
+        LocationParts { scheme: &self.scheme, authority: &self.authority, path: &self.path }
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.scheme.as_str(), self.authority.as_str()) {
+            ("", _) => f.write_str(&self.path),
+            (scheme, "") if !scheme.eq_ignore_ascii_case("file") => write!(f, "{scheme}://{}", self.path),
+            (scheme, "") => write!(f, "{scheme}:{}", self.path),
+            (scheme, authority) => {
+                // Credentials have no place in a message.
+                let host = authority.rsplit_once('@').filter(|(user, _)| user.contains(':')).map_or(authority, |p| p.1);
+                write!(f, "{scheme}://{host}{}", self.path)
+            }
+        }
+    }
+}
+
+/// The path as the operating system understands it: no repeated slashes, no `.` segments, no trailing slash.
+///
+/// `..` stays: what it means depends on links, which only the file system knows.
+pub(crate) fn normalize_local(path: &str) -> Cow<'_, str> {
+    let clean = !path.contains("//") && !path.contains("/.") && (path.len() == 1 || !path.ends_with('/'));
+    if clean {
+        return Cow::Borrowed(path);
+    }
+    let mut out = String::with_capacity(path.len());
+    for segment in path.split('/').filter(|s| !s.is_empty() && *s != ".") {
+        out.push('/');
+        out.push_str(segment);
+    }
+    if out.is_empty() {
+        out.push('/');
+    }
+    Cow::Owned(out)
+}
+
+/// Scheme and authority after folding: two files can only be the same if these match.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FilePrefix {
+    /// Folded scheme, empty when the location has none.
+    pub scheme: String,
+    /// Folded authority, empty when the location has none.
+    pub authority: String,
+}
+
+impl FilePrefix {
+    /// Spark's rule: a part that the metadata leaves out matches anything, otherwise the parts must be equal.
+    ///
+    /// It is not symmetric: a part that only the listing lacks is a mismatch.
+    pub fn matches_listed(&self, listed: &FilePrefix) -> bool {
+        (self.scheme.is_empty() || self.scheme == listed.scheme)
+            && (self.authority.is_empty() || self.authority == listed.authority)
+    }
+}
+
+impl fmt::Display for FilePrefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.scheme.is_empty(), self.authority.is_empty()) {
+            (true, true) => f.write_str("(no scheme)"),
+            (false, true) => write!(f, "{}:", self.scheme),
+            (_, false) => write!(f, "{}://{}", self.scheme, self.authority),
+        }
+    }
+}
+
+/// Decides which spellings of scheme, authority and path mean the same file, for one table.
+#[derive(Debug, Clone)]
+pub struct PathRules {
+    /// Folded lower-case scheme by lower-case scheme.
+    schemes: HashMap<String, String>,
+    /// Folded lower-case authority by lower-case authority.
+    authorities: HashMap<String, String>,
+    /// True when the table lives on the local file system, so that a path without a scheme is a local one.
+    local_table: bool,
+}
+
+impl PathRules {
+    /// The built-in rules: `s3a` and `s3n` are `s3`, all four Azure schemes are one, and an Azure account's blob and dfs
+    /// hosts are one.
+    pub fn new(table_location: &Location) -> Self {
+        let mut rules =
+            Self { schemes: HashMap::new(), authorities: HashMap::new(), local_table: table_location.is_local() };
+        for (alias, scheme) in [("s3a", "s3"), ("s3n", "s3"), ("abfs", "abfss"), ("wasb", "abfss"), ("wasbs", "abfss")]
+        {
+            rules.schemes.insert(alias.into(), scheme.into());
+        }
+        rules
+    }
+
+    /// Adds Spark's `equal_schemes`: each key may be a comma-separated list, each of which then equals the value.
+    pub fn with_equal_schemes<'a>(mut self, pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        add_aliases(&mut self.schemes, pairs);
+        self
+    }
+
+    /// Adds Spark's `equal_authorities`, in the same form as the schemes.
+    pub fn with_equal_authorities<'a>(mut self, pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        add_aliases(&mut self.authorities, pairs);
+        self
+    }
+
+    /// The folded scheme and authority of a location.
+    pub(crate) fn prefix(&self, parts: LocationParts<'_>) -> FilePrefix {
+        let mut authority = parts.authority.to_ascii_lowercase();
+        if let Some(account) = authority.strip_suffix(".blob.core.windows.net") {
+            authority = format!("{account}.dfs.core.windows.net");
+        }
+        FilePrefix {
+            scheme: fold(&self.schemes, parts.scheme.to_ascii_lowercase()),
+            authority: fold(&self.authorities, authority),
+        }
+    }
+
+    /// The path as it is compared: normalised for local files, untouched for object keys.
+    pub(crate) fn path<'a>(&self, parts: LocationParts<'a>) -> Cow<'a, str> {
+        let local = if parts.scheme.is_empty() { self.local_table } else { parts.is_local() };
+        if local { normalize_local(parts.path) } else { Cow::Borrowed(parts.path) }
+    }
+
+    /// True when both locations name the same file or folder (a trailing slash makes no difference).
+    pub fn same_place(&self, a: &Location, b: &Location) -> bool {
+        let (pa, pb) = (self.prefix(a.parts()), self.prefix(b.parts()));
+        let schemes = self.effective_scheme(&pa) == self.effective_scheme(&pb);
+        schemes
+            && pa.authority == pb.authority
+            && self.path(a.parts()).trim_end_matches('/') == self.path(b.parts()).trim_end_matches('/')
+    }
+
+    fn effective_scheme<'a>(&self, prefix: &'a FilePrefix) -> &'a str {
+        if prefix.scheme.is_empty() && self.local_table { "file" } else { &prefix.scheme }
+    }
+}
+
+fn add_aliases<'a>(map: &mut HashMap<String, String>, pairs: impl IntoIterator<Item = (&'a str, &'a str)>) {
+    for (aliases, target) in pairs {
+        for alias in aliases.split(',') {
+            map.insert(alias.trim().to_ascii_lowercase(), target.trim().to_ascii_lowercase());
+        }
+    }
+}
+
+/// Follows aliases to their end; a loop in the user's map ends after as many steps as there are aliases.
+fn fold(aliases: &HashMap<String, String>, name: String) -> String {
+    let mut name = name;
+    for _ in 0..aliases.len() {
+        match aliases.get(&name) {
+            Some(next) if *next != name => name = next.clone(),
+            _ => break,
+        }
+    }
+    name
+}
+
+/// A folder that belongs to the table, and which setting says so.
+#[derive(Debug, Clone)]
+pub struct Root {
+    /// Where the root is.
+    pub location: Location,
+    /// `location`, or the table property that names the root.
+    pub named_by: &'static str,
+}
+
+/// The folders that belong to a table: its location and the write paths that its properties name.
+#[derive(Debug, Clone)]
+pub struct Roots {
+    roots: Vec<Root>,
+    rules: PathRules,
+}
+
+impl Roots {
+    /// Makes the set; the first root is the table's location.
+    pub fn new(roots: Vec<Root>, rules: PathRules) -> Self {
+        Self { roots, rules }
+    }
+
+    /// All roots, the table's location first.
+    pub fn iter(&self) -> impl Iterator<Item = &Root> {
+        self.roots.iter()
+    }
+
+    /// True when the location lies below one of the roots, by whole path segments.
+    ///
+    /// A path with a `..` segment, or with a `.` or empty segment where these mean themselves, is never inside: where it
+    /// leads is not for us to guess.
+    pub fn contains(&self, location: &str) -> bool {
+        let parts = split(location);
+        let path = self.rules.path(parts);
+        if path.split('/').skip(1).any(|segment| matches!(segment, "." | "..")) {
+            return false;
+        }
+        let prefix = self.rules.prefix(parts);
+        self.roots.iter().any(|root| {
+            let root_prefix = self.rules.prefix(root.location.parts());
+            let same_store = (prefix.scheme.is_empty()
+                || root_prefix.scheme.is_empty()
+                || self.rules.effective_scheme(&prefix) == self.rules.effective_scheme(&root_prefix))
+                && (prefix.authority == root_prefix.authority || prefix.scheme.is_empty());
+            same_store && is_below(&path, &self.rules.path(root.location.parts()))
+        })
+    }
+}
+
+/// True when `path` is strictly below the folder `root`, by whole segments.
+pub(crate) fn is_below(path: &str, root: &str) -> bool {
+    let root = root.strip_suffix('/').unwrap_or(root);
+    path.strip_prefix(root).is_some_and(|rest| rest.len() > 1 && rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(location: &str) -> PathRules {
+        PathRules::new(&Location::parse(location).unwrap())
+    }
+
+    fn same(a: &str, b: &str) -> bool {
+        let (a, b) = (Location::parse(a).unwrap(), Location::parse(b).unwrap());
+        PathRules::new(&a).same_place(&a, &b)
+    }
+
+    #[test]
+    fn local_spellings_mean_the_same_file() {
+        for other in ["file:/a/b", "file:///a/b", "/a/b", "/a//b", "/a/./b", "file:///a/b/", "FILE:/a/b"] {
+            assert!(same("/a/b", other), "{other}");
+        }
+        assert!(!same("/a/b", "/a/c"));
+        assert!(!same("/a/b", "file://host/a/b"));
+        assert!(!same("/a/%20b", "/a/ b"), "percent signs mean themselves");
+    }
+
+    #[test]
+    fn object_keys_are_opaque() {
+        assert!(same("s3://b/a", "s3a://b/a"));
+        assert!(!same("s3://b/a//f", "s3://b/a/f"));
+        assert!(!same("s3://b/a/./f", "s3://b/a/f"));
+        assert!(!same("s3://b/a%2Ff", "s3://b/a/f"));
+        assert!(!same("s3://b/k", "s3://c/k"));
+    }
+
+    #[test]
+    fn azure_spellings_of_one_container_are_equal() {
+        assert!(same("abfss://c@acct.dfs.core.windows.net/t/f", "wasbs://c@acct.blob.core.windows.net/t/f"));
+        assert!(!same("abfss://c@acct.dfs.core.windows.net/t/f", "abfss://d@acct.dfs.core.windows.net/t/f"));
+    }
+
+    #[test]
+    fn a_drive_letter_or_a_colon_in_a_name_is_no_scheme() {
+        assert_eq!(split("C:/data/f").scheme, "");
+        assert_eq!(split("/a/b:c/d").scheme, "");
+        assert_eq!(split("s3://b"), LocationParts { scheme: "s3", authority: "b", path: "" });
+    }
+
+    #[test]
+    fn user_aliases_fold_in_both_directions_and_may_be_lists() {
+        let rules = rules("hdfs://nn1/t").with_equal_authorities([("nn1, nn2", "cluster")]);
+        let (a, b) = (Location::parse("hdfs://nn1/f").unwrap(), Location::parse("hdfs://NN2/f").unwrap());
+        assert!(rules.same_place(&a, &b));
+        let looping = PathRules::new(&a).with_equal_schemes([("x", "y"), ("y", "x")]);
+        assert_eq!(looping.prefix(split("x://h/p")).authority, "h");
+    }
+
+    #[test]
+    fn a_part_missing_in_the_metadata_matches_but_not_one_missing_in_the_listing() {
+        let p = |s: &str, a: &str| FilePrefix { scheme: s.into(), authority: a.into() };
+        assert!(p("", "").matches_listed(&p("s3", "b")));
+        assert!(p("hdfs", "").matches_listed(&p("hdfs", "nn")));
+        assert!(!p("hdfs", "nn").matches_listed(&p("hdfs", "")));
+        assert!(!p("s3", "a").matches_listed(&p("s3", "b")));
+    }
+
+    #[test]
+    fn roots_end_at_a_slash() {
+        let location = Location::parse("file:/w/my_table").unwrap();
+        let roots =
+            Roots::new(vec![Root { location: location.clone(), named_by: "location" }], PathRules::new(&location));
+        for inside in ["/w/my_table/data/f", "file:///w/my_table/f", "file:/w//my_table/./f", "/w/my_table/..f"] {
+            assert!(roots.contains(inside), "{inside}");
+        }
+        for outside in ["/w/my_table_2/f", "/w/my_table", "/w/f", "/w/my_table/../other/f", "s3://w/my_table/f"] {
+            assert!(!roots.contains(outside), "{outside}");
+        }
+    }
+
+    #[test]
+    fn everything_in_a_bucket_is_below_its_root() {
+        assert!(is_below("/k", ""));
+        assert!(is_below("/k", "/"));
+        assert!(!is_below("/", "/"));
+    }
+
+    #[test]
+    fn no_secret_in_a_printed_location() {
+        let text = Location::parse("https://user:secret@host/t").unwrap().to_string();
+        assert_eq!(text, "https://host/t");
+        assert_eq!(Location::parse("abfss://c@acct/t").unwrap().to_string(), "abfss://c@acct/t");
+    }
+}

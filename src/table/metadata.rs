@@ -1,0 +1,464 @@
+//! Table metadata: the JSON as it was read, and a typed view of what decisions are made on.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::document::Document;
+use super::location::{Location, PathRules, Root, Roots};
+use super::properties::Properties;
+use crate::error::{Error, Result};
+
+/// The name of the branch that every table has.
+pub const MAIN_BRANCH: &str = "main";
+
+/// No metadata file is larger than this after decompression; a larger one is taken for a decompression bomb.
+const MAX_METADATA_BYTES: u64 = 4 << 30;
+
+/// One version of a table's metadata.
+///
+/// Holds the JSON document losslessly and a typed view of the fields that maintenance decides on. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct TableMetadata {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    metadata_location: String,
+    document: Document,
+    view: View,
+    properties: Properties,
+    location: Location,
+}
+
+/// The fields that maintenance reads. Unknown ones stay in the document.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct View {
+    format_version: i64,
+    #[serde(default)]
+    table_uuid: Option<String>,
+    location: String,
+    #[serde(default)]
+    last_updated_ms: Option<i64>,
+    #[serde(default)]
+    properties: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    current_snapshot_id: Option<i64>,
+    #[serde(default)]
+    snapshots: Option<Vec<Snapshot>>,
+    #[serde(default)]
+    refs: Option<BTreeMap<String, SnapshotRef>>,
+    #[serde(default)]
+    snapshot_log: Option<Vec<SnapshotLogEntry>>,
+    #[serde(default)]
+    metadata_log: Option<Vec<MetadataLogEntry>>,
+    #[serde(default)]
+    statistics: Option<Vec<StatisticsFile>>,
+    #[serde(default)]
+    partition_statistics: Option<Vec<StatisticsFile>>,
+    #[serde(default)]
+    current_schema_id: Option<i32>,
+    #[serde(default)]
+    schemas: Option<Vec<SchemaId>>,
+    #[serde(default)]
+    default_spec_id: Option<i32>,
+    #[serde(default)]
+    partition_specs: Option<Vec<PartitionSpec>>,
+}
+
+/// A snapshot (table spec, section "Snapshots").
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Snapshot {
+    /// The snapshot's id.
+    pub snapshot_id: i64,
+    /// The parent's id. Some writers put -1 for "none".
+    #[serde(default)]
+    pub parent_snapshot_id: Option<i64>,
+    /// The sequence number; v1 snapshots have none.
+    #[serde(default)]
+    pub sequence_number: Option<i64>,
+    /// When the snapshot was made, in ms since the epoch, UTC.
+    pub timestamp_ms: i64,
+    /// The manifest list's location. v1 snapshots may name their manifests directly instead.
+    #[serde(default)]
+    pub manifest_list: Option<String>,
+    /// v1 only: the manifests' locations, when there is no manifest list.
+    #[serde(default)]
+    pub manifests: Option<Vec<String>>,
+    /// The schema the snapshot was written with, if the writer noted it.
+    #[serde(default)]
+    pub schema_id: Option<i32>,
+    /// v3: the key that encrypts the manifest list's key metadata. Set means that the list is encrypted.
+    #[serde(default)]
+    pub key_id: Option<String>,
+    /// What the writer says of the snapshot; `operation` is the one required key.
+    #[serde(default)]
+    pub summary: Option<BTreeMap<String, serde_json::Value>>,
+}
+
+/// What a ref is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RefKind {
+    /// A branch: its head and its ancestors, by the branch's retention fields.
+    Branch,
+    /// A tag: exactly its snapshot.
+    Tag,
+}
+
+/// A branch or tag (table spec, section "Snapshot References").
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct SnapshotRef {
+    /// The snapshot that the ref points to.
+    pub snapshot_id: i64,
+    /// Branch or tag.
+    #[serde(rename = "type")]
+    pub kind: RefKind,
+    /// Branches only: how many snapshots of the branch to keep whatever their age.
+    #[serde(default)]
+    pub min_snapshots_to_keep: Option<i32>,
+    /// Branches only: ancestors older than this (ms) may expire.
+    #[serde(default)]
+    pub max_snapshot_age_ms: Option<i64>,
+    /// The ref itself goes when its snapshot is older than this (ms); never for `main`.
+    #[serde(default)]
+    pub max_ref_age_ms: Option<i64>,
+}
+
+/// An entry of `snapshot-log`: when a snapshot became the current one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct SnapshotLogEntry {
+    /// The snapshot.
+    pub snapshot_id: i64,
+    /// When it became current, ms since the epoch.
+    pub timestamp_ms: i64,
+}
+
+/// An entry of `metadata-log`: a previous metadata file.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct MetadataLogEntry {
+    /// When that metadata was made, ms since the epoch.
+    pub timestamp_ms: i64,
+    /// Its location.
+    pub metadata_file: String,
+}
+
+/// A statistics or partition-statistics file of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct StatisticsFile {
+    /// The snapshot that the statistics describe.
+    pub snapshot_id: i64,
+    /// The file's location.
+    pub statistics_path: String,
+    /// The file's size.
+    #[serde(default)]
+    pub file_size_in_bytes: Option<i64>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct SchemaId {
+    #[serde(default)]
+    schema_id: Option<i32>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct PartitionSpec {
+    spec_id: i32,
+    #[serde(default)]
+    fields: Vec<PartitionField>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct PartitionField {
+    name: String,
+}
+
+impl TableMetadata {
+    /// Reads a metadata file's content, plain or gzip whatever its name says.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] when it is not a JSON object of table metadata, [`Error::UnsupportedFormatVersion`] for a
+    /// format version above 3, [`Error::InvalidMetadata`] when a field that decisions depend on breaks the spec.
+    pub fn parse(metadata_location: &str, bytes: &[u8]) -> Result<Self> {
+        let malformed = |why: String| Error::Malformed { what: "table metadata", path: metadata_location.into(), why };
+        let text = decompress(bytes).map_err(|e| malformed(e.to_string()))?;
+        let document = Document::parse(&text).map_err(|e| malformed(e.to_string()))?;
+        let version: Option<i64> = document.get("format-version").map_err(|e| malformed(e.to_string()))?;
+        match version {
+            None => return Err(malformed("it has no format-version".into())),
+            Some(version) if version > 3 => {
+                return Err(Error::UnsupportedFormatVersion { table: metadata_location.into(), version });
+            }
+            Some(version) if version < 1 => return Err(malformed(format!("format-version is {version}"))),
+            Some(_) => {}
+        }
+        let view: View = serde_json::from_str(&text).map_err(|e| malformed(e.to_string()))?;
+        Self::assemble(metadata_location, document, view)
+    }
+
+    fn assemble(metadata_location: &str, document: Document, view: View) -> Result<Self> {
+        let invalid = |why: String| Error::InvalidMetadata { path: metadata_location.into(), why };
+        let location = Location::parse(&view.location)
+            .map_err(|_| invalid(format!("location is {:?}, which is not absolute", view.location)))?;
+        let properties = Properties::new(view.properties.clone().unwrap_or_default());
+        let metadata = Self {
+            inner: Arc::new(Inner {
+                metadata_location: metadata_location.into(),
+                document,
+                view,
+                properties,
+                location,
+            }),
+        };
+        metadata.check().map_err(invalid)?;
+        Ok(metadata)
+    }
+
+    /// The rules that a decision relies on. What no decision needs is not checked.
+    fn check(&self) -> std::result::Result<(), String> {
+        let mut ids = std::collections::HashSet::new();
+        for snapshot in self.snapshots() {
+            if !ids.insert(snapshot.snapshot_id) {
+                return Err(format!("snapshot {} occurs twice", snapshot.snapshot_id));
+            }
+            match (&snapshot.manifest_list, &snapshot.manifests) {
+                (None, None) => {
+                    return Err(format!(
+                        "snapshot {} has neither manifest-list nor manifests: its files are unknown",
+                        snapshot.snapshot_id
+                    ));
+                }
+                (None, Some(_)) if self.format_version() > 1 => {
+                    return Err(format!(
+                        "snapshot {} lists manifests inline, which only v1 allows",
+                        snapshot.snapshot_id
+                    ));
+                }
+                _ => {}
+            }
+        }
+        if let Some(current) = self.current_snapshot_id()
+            && !ids.contains(&current)
+        {
+            return Err(format!("current-snapshot-id {current} is not among the snapshots"));
+        }
+        for (name, reference) in self.refs() {
+            let positive = [
+                ("min-snapshots-to-keep", reference.min_snapshots_to_keep.map(i64::from)),
+                ("max-snapshot-age-ms", reference.max_snapshot_age_ms),
+                ("max-ref-age-ms", reference.max_ref_age_ms),
+            ];
+            if let Some((field, value)) = positive.iter().find_map(|(f, v)| v.filter(|v| *v <= 0).map(|v| (f, v))) {
+                return Err(format!("ref {name} has {field} = {value}, which must be positive"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where this metadata was read from.
+    pub fn metadata_location(&self) -> &str {
+        &self.inner.metadata_location
+    }
+
+    /// 1, 2 or 3.
+    pub fn format_version(&self) -> i64 {
+        self.inner.view.format_version
+    }
+
+    /// The table's uuid; v1 tables may have none.
+    pub fn table_uuid(&self) -> Option<&str> {
+        self.inner.view.table_uuid.as_deref()
+    }
+
+    /// The table's location.
+    pub fn location(&self) -> &Location {
+        &self.inner.location
+    }
+
+    /// The table's properties.
+    pub fn properties(&self) -> &Properties {
+        &self.inner.properties
+    }
+
+    /// When this metadata was made, ms since the epoch.
+    pub fn last_updated_ms(&self) -> Option<i64> {
+        self.inner.view.last_updated_ms
+    }
+
+    /// The current snapshot. Absent, `null` and -1 all mean that there is none.
+    pub fn current_snapshot_id(&self) -> Option<i64> {
+        self.inner.view.current_snapshot_id.filter(|id| *id != -1)
+    }
+
+    /// All snapshots, in the order of the file.
+    pub fn snapshots(&self) -> &[Snapshot] {
+        self.inner.view.snapshots.as_deref().unwrap_or_default()
+    }
+
+    /// The snapshot with this id.
+    pub fn snapshot(&self, id: i64) -> Option<&Snapshot> {
+        self.snapshots().iter().find(|snapshot| snapshot.snapshot_id == id)
+    }
+
+    /// All refs. Where the metadata names no `main`, the current snapshot implies it (table spec, "Snapshot References").
+    pub fn refs(&self) -> BTreeMap<String, SnapshotRef> {
+        let mut refs = self.inner.view.refs.clone().unwrap_or_default();
+        if let (false, Some(snapshot_id)) = (refs.contains_key(MAIN_BRANCH), self.current_snapshot_id()) {
+            let main = SnapshotRef {
+                snapshot_id,
+                kind: RefKind::Branch,
+                min_snapshots_to_keep: None,
+                max_snapshot_age_ms: None,
+                max_ref_age_ms: None,
+            };
+            refs.insert(MAIN_BRANCH.to_string(), main);
+        }
+        refs
+    }
+
+    /// When each snapshot became current, oldest first.
+    pub fn snapshot_log(&self) -> &[SnapshotLogEntry] {
+        self.inner.view.snapshot_log.as_deref().unwrap_or_default()
+    }
+
+    /// The previous metadata files, oldest first.
+    pub fn metadata_log(&self) -> &[MetadataLogEntry] {
+        self.inner.view.metadata_log.as_deref().unwrap_or_default()
+    }
+
+    /// Table statistics files.
+    pub fn statistics(&self) -> &[StatisticsFile] {
+        self.inner.view.statistics.as_deref().unwrap_or_default()
+    }
+
+    /// Partition statistics files.
+    pub fn partition_statistics(&self) -> &[StatisticsFile] {
+        self.inner.view.partition_statistics.as_deref().unwrap_or_default()
+    }
+
+    /// The current schema's id.
+    pub fn current_schema_id(&self) -> Option<i32> {
+        self.inner.view.current_schema_id
+    }
+
+    /// The ids of all schemas that have one.
+    pub fn schema_ids(&self) -> impl Iterator<Item = i32> {
+        self.inner.view.schemas.iter().flatten().filter_map(|schema| schema.schema_id)
+    }
+
+    /// The default partition spec's id.
+    pub fn default_spec_id(&self) -> Option<i32> {
+        self.inner.view.default_spec_id
+    }
+
+    /// The ids of all partition specs.
+    pub fn partition_spec_ids(&self) -> impl Iterator<Item = i32> {
+        self.inner.view.partition_specs.iter().flatten().map(|spec| spec.spec_id)
+    }
+
+    /// The names of the partition fields of all specs.
+    pub fn partition_field_names(&self) -> impl Iterator<Item = &str> {
+        self.inner.view.partition_specs.iter().flatten().flat_map(|spec| &spec.fields).map(|field| field.name.as_str())
+    }
+
+    /// The folders that belong to this table.
+    pub fn roots(&self, rules: PathRules) -> Roots {
+        let mut roots = vec![Root { location: self.location().clone(), named_by: "location" }];
+        roots.extend(self.properties().write_paths().filter_map(|(named_by, path)| {
+            let location = Location::parse(path).ok()?;
+            Some(Root { location, named_by })
+        }));
+        Roots::new(roots, rules)
+    }
+
+    pub(crate) fn document(&self) -> &Document {
+        &self.inner.document
+    }
+}
+
+/// Undoes gzip if the content starts with its magic number; the file's name is not asked.
+fn decompress(bytes: &[u8]) -> std::io::Result<String> {
+    let not_utf8 = |_| std::io::Error::other("it is not UTF-8 text");
+    if !bytes.starts_with(&[0x1f, 0x8b]) {
+        return String::from_utf8(bytes.to_vec()).map_err(not_utf8);
+    }
+    let mut text = Vec::new();
+    flate2::read::MultiGzDecoder::new(bytes).take(MAX_METADATA_BYTES).read_to_end(&mut text)?;
+    if text.len() as u64 == MAX_METADATA_BYTES {
+        return Err(std::io::Error::other("it inflates to more than 4 GiB"));
+    }
+    String::from_utf8(text).map_err(not_utf8)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    const MINIMAL: &str = r#"{"format-version":2,"table-uuid":"u","location":"file:/t","current-snapshot-id":-1}"#;
+
+    fn parse(text: &str) -> Result<TableMetadata> {
+        TableMetadata::parse("file:/t/metadata/v1.metadata.json", text.as_bytes())
+    }
+
+    #[test]
+    fn gzip_is_recognised_by_content() {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(MINIMAL.as_bytes()).unwrap();
+        let metadata = TableMetadata::parse("v1.metadata.json", &encoder.finish().unwrap()).unwrap();
+        assert_eq!(metadata.table_uuid(), Some("u"));
+        assert_eq!(metadata.current_snapshot_id(), None, "-1 means none");
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_by_name_even_if_nothing_else_is_known() {
+        let error = parse(r#"{"format-version":4}"#).unwrap_err();
+        assert!(matches!(error, Error::UnsupportedFormatVersion { version: 4, .. }), "{error}");
+    }
+
+    #[test]
+    fn metadata_that_no_decision_can_rest_on_is_refused() {
+        for (text, says) in [
+            ("{}", "no format-version"),
+            ("[1]", "JSON object"),
+            ("{\"format-version\":2", "EOF"),
+            (r#"{"format-version":2,"location":"relative/t"}"#, "not absolute"),
+            (r#"{"format-version":2,"location":"/t","current-snapshot-id":7}"#, "current-snapshot-id 7"),
+            (r#"{"format-version":2,"location":"/t","snapshots":[{"snapshot-id":1,"timestamp-ms":1}]}"#, "neither"),
+            (
+                r#"{"format-version":2,"location":"/t","snapshots":[{"snapshot-id":1,"timestamp-ms":1,"manifests":[]}]}"#,
+                "only v1",
+            ),
+            (
+                r#"{"format-version":2,"location":"/t","refs":{"b":{"snapshot-id":1,"type":"branch","max-ref-age-ms":0}}}"#,
+                "max-ref-age-ms = 0",
+            ),
+            (r#"{"format-version":2,"location":"/t","refs":{"b":{"snapshot-id":1,"type":"weird"}}}"#, "weird"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn main_is_implied_by_the_current_snapshot() {
+        let metadata = parse(
+            r#"{"format-version":1,"location":"/t","current-snapshot-id":5,
+                "snapshots":[{"snapshot-id":5,"timestamp-ms":1,"manifests":["/t/m"]}]}"#,
+        )
+        .unwrap();
+        assert_eq!(metadata.refs()[MAIN_BRANCH].snapshot_id, 5);
+    }
+}

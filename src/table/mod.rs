@@ -1,0 +1,12 @@
+//! Table metadata (kept losslessly), its typed view, and the identity of file locations.
+
+mod document;
+pub(crate) mod location;
+mod metadata;
+mod properties;
+
+pub use location::{FilePrefix, Location, PathRules, Root, Roots};
+pub use metadata::{
+    MAIN_BRANCH, MetadataLogEntry, RefKind, Snapshot, SnapshotLogEntry, SnapshotRef, StatisticsFile, TableMetadata,
+};
+pub use properties::{DEFAULT_MAX_SNAPSHOT_AGE_MS, Properties};
