@@ -3,10 +3,12 @@
 #![warn(missing_docs)]
 #![allow(dead_code)]
 
+pub mod catalog;
 pub mod error;
 pub mod maintenance;
 pub mod options;
 pub(crate) mod procedure;
+pub(crate) mod reachability;
 pub mod report;
 pub mod retention;
 pub(crate) mod scan;

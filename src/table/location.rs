@@ -220,6 +220,14 @@ impl PathRules {
         }
     }
 
+    /// The prefix of a listed file: what has no scheme on a local disk is a `file:`.
+    pub(crate) fn listed_prefix(&self, mut prefix: FilePrefix) -> FilePrefix {
+        if prefix.scheme.is_empty() && self.local_table {
+            prefix.scheme = "file".into();
+        }
+        prefix
+    }
+
     /// The path as it is compared: normalised for local files, untouched for object keys.
     pub(crate) fn path<'a>(&self, parts: LocationParts<'a>) -> Cow<'a, str> {
         let local = if parts.scheme.is_empty() { self.local_table } else { parts.is_local() };

@@ -22,12 +22,12 @@ const MAX_METADATA_BYTES: u64 = 4 << 30;
 /// Holds the JSON document losslessly and a typed view of the fields that maintenance decides on. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct TableMetadata {
+    metadata_location: Arc<str>,
     inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
 struct Inner {
-    metadata_location: String,
     document: Document,
     view: View,
     properties: Properties,
@@ -213,13 +213,8 @@ impl TableMetadata {
             .map_err(|_| invalid(format!("location is {:?}, which is not absolute", view.location)))?;
         let properties = Properties::new(view.properties.clone().unwrap_or_default());
         let metadata = Self {
-            inner: Arc::new(Inner {
-                metadata_location: metadata_location.into(),
-                document,
-                view,
-                properties,
-                location,
-            }),
+            metadata_location: metadata_location.into(),
+            inner: Arc::new(Inner { document, view, properties, location }),
         };
         metadata.check().map_err(invalid)?;
         Ok(metadata)
@@ -268,7 +263,7 @@ impl TableMetadata {
 
     /// Where this metadata was read from.
     pub fn metadata_location(&self) -> &str {
-        &self.inner.metadata_location
+        &self.metadata_location
     }
 
     /// 1, 2 or 3.
@@ -380,6 +375,11 @@ impl TableMetadata {
             Some(Root { location, named_by })
         }));
         Roots::new(roots, rules)
+    }
+
+    /// The same metadata under another spelling of its own location.
+    pub(crate) fn with_metadata_location(self, metadata_location: &str) -> Self {
+        Self { metadata_location: metadata_location.into(), ..self }
     }
 
     pub(crate) fn document(&self) -> &Document {
