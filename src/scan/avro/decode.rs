@@ -175,12 +175,18 @@ fn skip(schema: &Schema, node: NodeId, cursor: &mut Cursor<'_>, depth: usize) ->
                 skip(schema, field.node, cursor, depth + 1)?;
             }
         }
-        Node::Array(items) => {
-            skip_items(cursor, schema.takes_no_bytes(*items), |cursor| skip(schema, *items, cursor, depth + 1))?
-        }
-        Node::Map(values) => skip_items(cursor, false, |cursor| {
-            cursor.skip_bytes()?;
-            skip(schema, *values, cursor, depth + 1)
+        Node::Array(items) => match schema.integers(*items) {
+            Some(0) => skip_items(cursor, |_, _| Ok(()))?,
+            Some(integers) => {
+                skip_items(cursor, |cursor, items| each(items, || (0..integers).try_for_each(|_| cursor.skip_long())))?
+            }
+            None => skip_items(cursor, |cursor, count| each(count, || skip(schema, *items, cursor, depth + 1)))?,
+        },
+        Node::Map(values) => skip_items(cursor, |cursor, count| {
+            each(count, || {
+                cursor.skip_bytes()?;
+                skip(schema, *values, cursor, depth + 1)
+            })
         })?,
         Node::Union(branches) => {
             let branch = cursor.choice(branches.len())?;
@@ -190,23 +196,25 @@ fn skip(schema: &Schema, node: NodeId, cursor: &mut Cursor<'_>, depth: usize) ->
     Ok(())
 }
 
+/// Walks over the items of an array or the entries of a map. `skip_block` walks over as many as it is told.
+#[inline]
 fn skip_items<'a>(
     cursor: &mut Cursor<'a>,
-    take_no_bytes: bool,
-    mut skip_one: impl FnMut(&mut Cursor<'a>) -> Result<()>,
+    mut skip_block: impl FnMut(&mut Cursor<'a>, u64) -> Result<()>,
 ) -> Result<()> {
     while let Some(items) = cursor.items()? {
         match items.bytes {
             Some(bytes) => cursor.skip(bytes)?,
-            None if take_no_bytes => {}
-            None => {
-                for _ in 0..items.count {
-                    skip_one(cursor)?;
-                }
-            }
+            None => skip_block(cursor, items.count)?,
         }
     }
     Ok(())
+}
+
+/// Does something `count` times. Each time reads a byte at least, so an invented count soon meets the end of the data.
+#[inline]
+fn each(count: u64, mut skip_one: impl FnMut() -> Result<()>) -> Result<()> {
+    (0..count).try_for_each(|_| skip_one())
 }
 
 #[cfg(test)]

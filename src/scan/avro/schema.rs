@@ -68,8 +68,7 @@ pub(super) struct Field {
 #[derive(Debug)]
 pub(super) struct Schema {
     nodes: Vec<Node>,
-    /// Whether all values of a node take no bytes at all.
-    no_bytes: Vec<bool>,
+    integers: Vec<Option<usize>>,
     root: NodeId,
 }
 
@@ -78,7 +77,7 @@ impl Schema {
         let json: Json = serde_json::from_slice(json).map_err(|e| format!("its avro.schema is not JSON: {e}"))?;
         let mut parser = Parser::default();
         let root = parser.node(&json, "", 0).map_err(|e| format!("its avro.schema is wrong: {e}"))?;
-        Ok(Self { nodes: parser.nodes, no_bytes: parser.no_bytes, root })
+        Ok(Self { nodes: parser.nodes, integers: parser.integers, root })
     }
 
     pub(super) fn root(&self) -> NodeId {
@@ -90,17 +89,20 @@ impl Schema {
         &self.nodes[id.0]
     }
 
-    /// Whether all values of this type take no bytes at all, so that any number of them may be "read" from none.
+    /// How many integers a value of this type consists of, if it is nothing else.
+    ///
+    /// Most of a manifest is such: maps from column ids to counts. Zero means that values take no bytes at all, so that
+    /// any number of them may be "read" from none.
     #[inline]
-    pub(super) fn takes_no_bytes(&self, id: NodeId) -> bool {
-        self.no_bytes[id.0]
+    pub(super) fn integers(&self, id: NodeId) -> Option<usize> {
+        self.integers[id.0]
     }
 }
 
 #[derive(Default)]
 struct Parser {
     nodes: Vec<Node>,
-    no_bytes: Vec<bool>,
+    integers: Vec<Option<usize>>,
     /// By full name. `None`: defined more than once, so that a use by name is ambiguous.
     named: HashMap<String, Option<NodeId>>,
 }
@@ -115,7 +117,7 @@ impl Parser {
             Json::Array(branches) => {
                 let branches = branches.iter().map(|branch| self.node(branch, namespace, depth + 1));
                 let branches = branches.collect::<Result<Vec<_>>>()?;
-                Ok(self.add(Node::Union(branches), false))
+                Ok(self.add(Node::Union(branches), None))
             }
             Json::Object(_) => self.complex(json, namespace, depth),
             other => Err(format!("{other} is not a type").into()),
@@ -140,8 +142,12 @@ impl Parser {
                 };
             }
         };
-        let no_bytes = primitive == Node::Null;
-        Ok(self.add(primitive, no_bytes))
+        let integers = match primitive {
+            Node::Null => Some(0),
+            Node::Integer => Some(1),
+            _ => None,
+        };
+        Ok(self.add(primitive, integers))
     }
 
     fn complex(&mut self, json: &Json, namespace: &str, depth: usize) -> Result<NodeId> {
@@ -153,20 +159,20 @@ impl Parser {
             "record" | "error" => self.record(json, namespace, depth),
             "enum" => {
                 let symbols = json.get("symbols").and_then(Json::as_array).ok_or("an enum has no symbols")?.len();
-                self.define(json, namespace, Node::Enum(symbols), false)
+                self.define(json, namespace, Node::Enum(symbols), None)
             }
             "fixed" => {
                 let size = json.get("size").and_then(Json::as_u64).and_then(|size| usize::try_from(size).ok());
                 let size = size.ok_or("a fixed type has no size")?;
-                self.define(json, namespace, Node::Fixed(size), size == 0)
+                self.define(json, namespace, Node::Fixed(size), (size == 0).then_some(0))
             }
             "array" => {
                 let items = self.node(json.get("items").ok_or("an array has no items")?, namespace, depth + 1)?;
-                Ok(self.add(Node::Array(items), false))
+                Ok(self.add(Node::Array(items), None))
             }
             "map" => {
                 let values = self.node(json.get("values").ok_or("a map has no values")?, namespace, depth + 1)?;
-                Ok(self.add(Node::Map(values), false))
+                Ok(self.add(Node::Map(values), None))
             }
             name => self.by_name(name, namespace),
         }
@@ -177,32 +183,33 @@ impl Parser {
         let namespace = own_name.rsplit_once('.').map_or("", |(namespace, _)| namespace).to_string();
         // Known by name before its fields are, so that they can use it. Until then it counts as taking bytes: a record
         // that holds itself without a union or array between has no finite value, and its decoding hits the depth limit.
-        let id = self.define(json, &namespace, Node::Record(vec![]), false)?;
-        let mut fields = vec![];
+        let id = self.define(json, &namespace, Node::Record(vec![]), None)?;
+        let (mut fields, mut integers) = (vec![], Some(0usize));
         for field in json.get("fields").and_then(Json::as_array).ok_or("a record has no fields")? {
             let name = field.get("name").and_then(Json::as_str).ok_or("a field has no name")?.to_string();
             let node = field.get("type").ok_or_else(|| format!("field {name} has no type"))?;
             let node = self.node(node, &namespace, depth + 1)?;
             // Nothing is to be read or walked over for such a field, so a million of them must not cost time per record.
-            if !self.no_bytes[node.0] {
+            if self.integers[node.0] != Some(0) {
                 fields.push(Field { name, id: field.get("field-id").and_then(Json::as_i64), node });
             }
+            integers = integers.zip(self.integers[node.0]).and_then(|(before, here)| before.checked_add(here));
         }
-        self.no_bytes[id.0] = fields.is_empty();
+        self.integers[id.0] = integers;
         self.nodes[id.0] = Node::Record(fields);
         Ok(id)
     }
 
-    fn define(&mut self, json: &Json, namespace: &str, node: Node, no_bytes: bool) -> Result<NodeId> {
+    fn define(&mut self, json: &Json, namespace: &str, node: Node, integers: Option<usize>) -> Result<NodeId> {
         let name = declared_name(json, namespace)?;
-        let id = self.add(node, no_bytes);
+        let id = self.add(node, integers);
         self.named.entry(name).and_modify(|known| *known = None).or_insert(Some(id));
         Ok(id)
     }
 
-    fn add(&mut self, node: Node, no_bytes: bool) -> NodeId {
+    fn add(&mut self, node: Node, integers: Option<usize>) -> NodeId {
         self.nodes.push(node);
-        self.no_bytes.push(no_bytes);
+        self.integers.push(integers);
         NodeId(self.nodes.len() - 1)
     }
 }
@@ -266,20 +273,26 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_no_bytes_is_known() {
+    fn what_is_nothing_but_integers_is_known() {
         let empty = r#"{"type":"record","name":"e","fields":[{"name":"n","type":"null"},
             {"name":"f","type":{"type":"fixed","name":"f","size":0}}]}"#;
-        for (json, none) in [
-            (r#""null""#, true),
-            (empty, true),
-            (&format!(r#"{{"type":"record","name":"o","fields":[{{"name":"e","type":{empty}}}]}}"#), true),
-            (&format!(r#"{{"type":"array","items":{empty}}}"#), false),
-            (r#"["null"]"#, false),
-            (r#""boolean""#, false),
-            (r#"{"type":"record","name":"r","fields":[{"name":"self","type":"r"}]}"#, false),
+        for (json, integers) in [
+            (r#""null""#, Some(0)),
+            (r#""long""#, Some(1)),
+            (empty, Some(0)),
+            (&format!(r#"{{"type":"record","name":"o","fields":[{{"name":"e","type":{empty}}}]}}"#), Some(0)),
+            (
+                r#"{"type":"record","name":"r","fields":[{"name":"k","type":"int"},{"name":"v","type":"long"}]}"#,
+                Some(2),
+            ),
+            (r#"{"type":"record","name":"r","fields":[{"name":"k","type":"int"},{"name":"v","type":"bytes"}]}"#, None),
+            (&format!(r#"{{"type":"array","items":{empty}}}"#), None),
+            (r#"["null"]"#, None),
+            (r#""boolean""#, None),
+            (r#"{"type":"record","name":"r","fields":[{"name":"self","type":"r"}]}"#, None),
         ] {
             let (schema, root) = root(json);
-            assert_eq!(schema.takes_no_bytes(root), none, "{json}");
+            assert_eq!(schema.integers(root), integers, "{json}");
         }
     }
 

@@ -63,7 +63,7 @@ impl ScanLog {
     }
 
     pub(super) fn skip(&self, file: Skipped) {
-        tracing::warn!(location = %file.location, why = %file.why, "left out an unreadable file of an expired snapshot");
+        tracing::warn!(location = %file.location, why = %file.why, "left out an unreadable file");
         self.details().skipped.push(file);
     }
 

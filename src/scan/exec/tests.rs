@@ -8,6 +8,7 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::GreedyMemoryPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::displayable;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
@@ -214,7 +215,7 @@ impl ObjectStore for Unavailable {
     async fn get_opts(&self, path: &Path, _: GetOptions) -> object_store::Result<GetResult> {
         let waiting = self.waiting.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_waiting.fetch_max(waiting, Ordering::SeqCst);
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         match path.as_ref() {
             "missing" => Err(object_store::Error::NotFound { path: path.to_string(), source: "404".into() }),
@@ -257,9 +258,9 @@ async fn reading_ahead_is_bounded_by_files_and_by_bytes() {
         let store = Arc::<Unavailable>::default();
         folder.session.register_object_store(&"s3://b".parse().unwrap(), store.clone());
         let manifest = ManifestRef { length, ..manifest("s3://b/missing".into()) };
-        let plan = scan(vec![manifest; 40], 1, OnUnreadable::Skip);
+        let plan = scan(vec![manifest; most + 3], 1, OnUnreadable::Skip);
         assert!(folder.run(plan.clone()).await.unwrap().is_empty());
-        assert_eq!(plan.log().skipped().len(), 40);
+        assert_eq!(plan.log().skipped().len(), most + 3);
         assert_eq!(store.most_waiting.load(Ordering::SeqCst), most, "files of {length:?} bytes");
     }
 }
@@ -332,6 +333,30 @@ async fn the_consumers_error_ends_all_partitions() {
     .await;
     assert!(matches!(stopped, Err(Error::NotAllowed { .. })), "{stopped:?}");
     assert_eq!(batches, 1);
+}
+
+/// A partition that panics while it runs.
+#[derive(Debug)]
+struct Panicking;
+
+impl PartitionStream for Panicking {
+    fn schema(&self) -> &SchemaRef {
+        static SCHEMA: std::sync::LazyLock<SchemaRef> = std::sync::LazyLock::new(|| Arc::new(Schema::empty()));
+        &SCHEMA
+    }
+
+    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let never = futures::stream::once(async { panic!("a fault of the engine") });
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(self.schema()), never))
+    }
+}
+
+#[tokio::test]
+async fn a_partition_that_panics_is_no_end_of_its_rows() {
+    let partitions: Vec<Arc<dyn PartitionStream>> = vec![Arc::new(Panicking)];
+    let plan = StreamingTableExec::try_new(Arc::new(Schema::empty()), partitions, None, vec![], false, None).unwrap();
+    let error = Folder::new().run(Arc::new(plan)).await.unwrap_err();
+    assert!(error.to_string().contains("a fault of the engine"), "{error}");
 }
 
 #[tokio::test]
