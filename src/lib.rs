@@ -4,16 +4,21 @@
 #![allow(dead_code)]
 
 pub mod catalog;
+mod deletion;
 pub mod error;
-pub mod maintenance;
+mod maintenance;
 pub mod options;
-pub(crate) mod procedure;
-pub(crate) mod reachability;
+mod procedure;
+mod reachability;
 pub mod report;
 pub mod retention;
-pub(crate) mod scan;
-pub(crate) mod sql;
-pub(crate) mod storage;
+mod scan;
+mod sql;
+mod storage;
 pub mod table;
+mod time;
 
 pub use error::{Error, Result};
+pub use maintenance::{Cancellation, Clock, FixedClock, Maintenance, MaintenanceBuilder, SystemClock};
+pub use procedure::expire_snapshots::{CommittedExpiry, ExpirePlan, ExpireSnapshots};
+pub use procedure::remove_orphan_files::{DEFAULT_ORPHAN_AGE_MS, OrphanPlan, PrefixMismatchMode, RemoveOrphanFiles};

@@ -38,6 +38,32 @@ pub struct RetentionPolicy {
     pub clean_expired_metadata: bool,
 }
 
+impl RetentionPolicy {
+    /// The limits that are in force for a table, and where each comes from, in one line.
+    pub fn describe(&self, metadata: &TableMetadata, now_ms: i64) -> String {
+        if let Some(ids) = &self.snapshot_ids {
+            return format!("expiring exactly {} snapshots by id; no age or count rule applies", ids.len());
+        }
+        let properties = metadata.properties();
+        let from = |property: &str| if properties.get(property).is_some() { "table property" } else { "default" };
+        let (cutoff, cutoff_from) = match (self.older_than_ms, properties.max_snapshot_age_ms()) {
+            (Some(older_than), _) => (older_than, "argument"),
+            (None, Ok(age)) => (now_ms.saturating_sub(age), from("history.expire.max-snapshot-age-ms")),
+            (None, Err(_)) => (i64::MIN, "unreadable table property"),
+        };
+        let (minimum, minimum_from) = match (self.retain_last, properties.min_snapshots_to_keep()) {
+            (Some(retain_last), _) => (retain_last, "argument"),
+            (None, Ok(minimum)) => (minimum, from("history.expire.min-snapshots-to-keep")),
+            (None, Err(_)) => (0, "unreadable table property"),
+        };
+        format!(
+            "older_than = {} ({cutoff} ms, {cutoff_from}), retain_last = {minimum} ({minimum_from}); a branch's own \
+             retention fields come first",
+            crate::time::format_ms(cutoff)
+        )
+    }
+}
+
 /// Why a snapshot stays or goes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "rule", rename_all = "snake_case")]

@@ -14,6 +14,7 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use serde::Serialize;
 
 pub use filesystem::FileSystemCatalog;
+pub(crate) use filesystem::{VERSION_HINT, refs_of};
 
 use crate::error::{Error, Result};
 use crate::table::{MetadataChange, TableMetadata};

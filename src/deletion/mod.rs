@@ -141,21 +141,6 @@ fn give_up(batch: &mut [FileOutcome], why: &str) {
     }
 }
 
-/// Fails if any file could not be deleted.
-///
-/// # Errors
-/// [`Error::PartialDelete`] with the number of files left and the first failure.
-pub(crate) fn require_complete(files: &[FileOutcome], committed: &'static str) -> Result<()> {
-    let mut failures = files.iter().filter_map(|file| match &file.status {
-        FileStatus::Failed(why) => Some(format!("{}: {why}", file.path)),
-        _ => None,
-    });
-    let Some(first) = failures.next() else { return Ok(()) };
-    let failed = 1 + failures.count() as u64;
-    let planned = files.iter().filter(|file| !matches!(file.status, FileStatus::Spared(_))).count() as u64;
-    Err(Error::PartialDelete { failed, planned, committed, first })
-}
-
 #[derive(Debug, Clone)]
 struct Executor {
     stores: Stores,

@@ -212,7 +212,8 @@ impl LiveFiles {
     /// Looks a candidate up under all of its names, and notes that it was seen.
     pub(crate) fn probe(&mut self, location: &str) -> Liveness {
         let parts = split(location);
-        let prefix = self.identity.rules.listed_prefix(self.identity.prefix(parts));
+        let prefix = self.identity.prefix(parts);
+        let prefix = self.identity.rules.listed_prefix(prefix);
         let path = self.identity.rules.path(parts).into_owned();
         let aliases = self.identity.aliases(&path);
         let mut other = None;

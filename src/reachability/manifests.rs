@@ -6,14 +6,14 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, AsArray, RecordBatch};
+use datafusion::arrow::array::{Array, ArrowPrimitiveType, AsArray, PrimitiveArray, RecordBatch};
 use datafusion::arrow::datatypes::{Int32Type, Int64Type, UInt32Type};
 use datafusion::execution::TaskContext;
 
 use crate::error::{Error, Result};
 use crate::report::FileKind;
 use crate::scan::{
-    ManifestListRef, ManifestListScanExec, ManifestRef, ManifestScanExec, OnUnreadable, ScanLog, Skipped,
+    EntryCounts, ManifestListRef, ManifestListScanExec, ManifestRef, ManifestScanExec, OnUnreadable, Skipped,
     collect_partitioned,
 };
 use crate::table::Snapshot;
@@ -22,7 +22,8 @@ use crate::table::Snapshot;
 #[derive(Debug, Clone)]
 pub(crate) struct ManifestFile {
     pub reference: ManifestRef,
-    pub partition_spec_id: i32,
+    /// Unknown for manifests that a v1 snapshot lists without a manifest list.
+    pub partition_spec_id: Option<i32>,
     pub snapshot_id: i64,
 }
 
@@ -65,14 +66,16 @@ pub(crate) async fn list_manifests(
     reading: Reading,
     task: &Arc<TaskContext>,
 ) -> Result<ListedManifests> {
-    let lists: Vec<ManifestListRef> = snapshots.iter().map(|snapshot| ManifestListRef::from(*snapshot)).collect();
-    let partitions = task.session_config().target_partitions();
-    let scan = ManifestListScanExec::new(lists, OnUnreadable::Skip, partitions);
+    let lists = snapshots.iter().map(|snapshot| list_of(snapshot)).collect();
+    let scan = ManifestListScanExec::new(lists, partitions(task), OnUnreadable::Skip);
     let log = scan.log();
     let mut listed = ListedManifests::default();
-    let mut known = HashSet::new();
-    collect_partitioned(Arc::new(scan), task.clone(), |batch| collect_manifests(&batch, &mut known, &mut listed.manifests))
-        .await?;
+    let (mut known, mut with_manifests) = (HashSet::new(), HashSet::<i64>::new());
+    collect_partitioned(Arc::new(scan), task.clone(), |batch| {
+        with_manifests.extend(column(&batch, "snapshot_id")?.as_primitive::<Int64Type>().values());
+        collect_manifests(&batch, &mut known, &mut listed.manifests)
+    })
+    .await?;
     listed.skipped = log.skipped();
     listed.list_sizes = log.list_sizes();
     if reading == Reading::Strict
@@ -81,7 +84,38 @@ pub(crate) async fn list_manifests(
         let needed_by = snapshots.get(skipped.index).map_or(-1, |snapshot| snapshot.snapshot_id);
         return Err(needed("manifest list", skipped, needed_by));
     }
+    if reading == Reading::Strict
+        && let Some(snapshot) = snapshots.iter().find(|s| !with_manifests.contains(&s.snapshot_id) && has_files(s))
+    {
+        // Nothing in the metadata says how long a manifest list is: one that was cut right after its header looks whole.
+        let why = "it names no manifest, although the snapshot's summary counts files".to_string();
+        let location = snapshot.manifest_list.clone().unwrap_or_default();
+        return Err(needed("manifest list", &Skipped { location, why, index: 0 }, snapshot.snapshot_id));
+    }
     Ok(listed)
+}
+
+/// True if the snapshot's summary counts data or delete files. Writers need not say.
+fn has_files(snapshot: &Snapshot) -> bool {
+    let count = |name| {
+        let value = snapshot.summary.as_ref()?.get(name)?;
+        value.as_str().map_or_else(|| value.as_i64(), |text| text.parse().ok())
+    };
+    ["total-data-files", "total-delete-files"].into_iter().filter_map(count).any(|files| files > 0)
+}
+
+fn partitions(task: &TaskContext) -> usize {
+    task.session_config().target_partitions()
+}
+
+fn list_of(snapshot: &Snapshot) -> ManifestListRef {
+    ManifestListRef {
+        snapshot_id: snapshot.snapshot_id,
+        location: snapshot.manifest_list.clone().unwrap_or_default(),
+        // The spec allows either; a list counts for more than an inline copy of it.
+        inline_manifests: snapshot.manifests.clone().filter(|_| snapshot.manifest_list.is_none()),
+        key_id: snapshot.key_id.is_some(),
+    }
 }
 
 fn needed(what: &'static str, skipped: &Skipped, needed_by: i64) -> Error {
@@ -96,16 +130,34 @@ fn collect_manifests(
     let snapshot_ids = column(batch, "snapshot_id")?.as_primitive::<Int64Type>();
     let spec_ids = column(batch, "partition_spec_id")?.as_primitive::<Int32Type>();
     let paths = column(batch, "manifest_path")?.as_string::<i32>();
+    let lengths = column(batch, "manifest_length")?.as_primitive::<Int64Type>();
+    let encrypted = column(batch, "encrypted")?.as_boolean();
+    let added = column(batch, "added_files_count")?.as_primitive::<Int32Type>();
+    let existing = column(batch, "existing_files_count")?.as_primitive::<Int32Type>();
+    let deleted = column(batch, "deleted_files_count")?.as_primitive::<Int32Type>();
     for row in 0..batch.num_rows() {
-        if known.insert(paths.value(row).to_string()) {
-            manifests.push(ManifestFile {
-                reference: ManifestRef::from_list(batch, row)?,
-                partition_spec_id: spec_ids.value(row),
-                snapshot_id: snapshot_ids.value(row),
-            });
+        if known.contains(paths.value(row)) {
+            continue;
         }
+        known.insert(paths.value(row).to_string());
+        let reference = ManifestRef {
+            location: paths.value(row).to_string(),
+            length: value(lengths, row),
+            expected: EntryCounts {
+                added: value(added, row),
+                existing: value(existing, row),
+                deleted: value(deleted, row),
+            },
+            encrypted: encrypted.value(row),
+        };
+        let (partition_spec_id, snapshot_id) = (value(spec_ids, row), snapshot_ids.value(row));
+        manifests.push(ManifestFile { reference, partition_spec_id, snapshot_id });
     }
     Ok(())
+}
+
+fn value<T: ArrowPrimitiveType>(column: &PrimitiveArray<T>, row: usize) -> Option<T::Native> {
+    column.is_valid(row).then(|| column.value(row))
 }
 
 /// Reads the live entries of manifests. Returns what a lenient reading had to skip.
@@ -119,9 +171,8 @@ pub(crate) async fn for_each_live_entry(
     mut on_entry: impl FnMut(LiveEntry<'_>) -> Result<()>,
 ) -> Result<Vec<Skipped>> {
     let references = manifests.iter().map(|manifest| manifest.reference.clone()).collect();
-    let partitions = task.session_config().target_partitions();
-    let scan = ManifestScanExec::new(references, OnUnreadable::Skip, partitions).live_only();
-    let log: Arc<ScanLog> = scan.log();
+    let scan = ManifestScanExec::new(references, partitions(task), OnUnreadable::Skip, true);
+    let log = scan.log();
     collect_partitioned(Arc::new(scan), task.clone(), |batch| {
         let paths = column(&batch, "file_path")?.as_string::<i32>();
         let contents = column(&batch, "content")?.as_primitive::<Int32Type>();
@@ -129,7 +180,7 @@ pub(crate) async fn for_each_live_entry(
         let vectors = column(&batch, "is_deletion_vector")?.as_boolean();
         let indexes = column(&batch, "manifest")?.as_primitive::<UInt32Type>();
         for row in 0..batch.num_rows() {
-            let bytes = if sizes.is_null(row) { None } else { u64::try_from(sizes.value(row)).ok() };
+            let bytes = value(sizes, row).and_then(|bytes| u64::try_from(bytes).ok());
             on_entry(LiveEntry {
                 path: paths.value(row),
                 kind: kind(contents.value(row), vectors.value(row)),

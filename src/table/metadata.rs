@@ -387,6 +387,45 @@ impl TableMetadata {
     }
 }
 
+/// What tells one table from another in a metadata file, read without asking for more than that.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct TableIdentity {
+    #[serde(default)]
+    table_uuid: Option<String>,
+    location: String,
+}
+
+impl TableIdentity {
+    pub(crate) fn of(metadata: &TableMetadata) -> Self {
+        Self { table_uuid: metadata.table_uuid().map(str::to_string), location: metadata.location().to_string() }
+    }
+
+    /// Reads a metadata file's content, plain or gzip.
+    pub(crate) fn read(bytes: &[u8]) -> std::result::Result<Self, String> {
+        let text = decompress(bytes).map_err(|e| e.to_string())?;
+        serde_json::from_str(&text).map_err(|e| e.to_string())
+    }
+
+    /// By uuid; v1 tables that have none are told apart by their location.
+    pub(crate) fn is_same_table(&self, other: &Self, rules: &PathRules) -> bool {
+        match (&self.table_uuid, &other.table_uuid) {
+            (Some(own), Some(other)) => own.eq_ignore_ascii_case(other),
+            _ => match (Location::parse(&self.location), Location::parse(&other.location)) {
+                (Ok(own), Ok(other)) => rules.same_place(&own, &other),
+                _ => false,
+            },
+        }
+    }
+}
+
+impl std::fmt::Display for TableIdentity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let uuid = self.table_uuid.as_deref().unwrap_or("absent");
+        write!(f, "table-uuid {uuid}, location {}", self.location)
+    }
+}
+
 /// Undoes gzip if the content starts with its magic number; the file's name is not asked.
 fn decompress(bytes: &[u8]) -> std::io::Result<String> {
     let not_utf8 = |_| std::io::Error::other("it is not UTF-8 text");

@@ -8,6 +8,7 @@ mod properties;
 
 pub use change::{ChangedMetadata, MetadataChange};
 pub use location::{FilePrefix, Location, PathRules, Root, Roots};
+pub(crate) use metadata::TableIdentity;
 pub use metadata::{
     MAIN_BRANCH, MetadataLogEntry, RefKind, Snapshot, SnapshotLogEntry, SnapshotRef, StatisticsFile, TableMetadata,
 };

@@ -21,8 +21,6 @@ pub(crate) struct ManifestRef {
     pub(crate) expected: EntryCounts,
     /// It has key metadata.
     pub(crate) encrypted: bool,
-    /// For the caller; nothing here looks at it.
-    pub(crate) tag: u32,
 }
 
 /// The manifests of one scan.

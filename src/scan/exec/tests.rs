@@ -64,7 +64,7 @@ impl Folder {
 }
 
 fn manifest(location: String) -> ManifestRef {
-    ManifestRef { location, length: None, expected: EntryCounts::default(), encrypted: false, tag: 0 }
+    ManifestRef { location, length: None, expected: EntryCounts::default(), encrypted: false }
 }
 
 fn list(snapshot_id: i64, location: String) -> ManifestListRef {
