@@ -15,3 +15,4 @@ pub(crate) mod storage;
 pub mod table;
 
 pub use error::{Error, Result};
+pub use sql::{MaintenanceSql, rewrite};

@@ -79,6 +79,11 @@ struct Inner {
 }
 
 impl Maintenance {
+    /// A handle that takes the time from this clock.
+    pub(crate) fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        Self { inner: Arc::new(Inner { clock }) }
+    }
+
     /// The current time by the clock of this handle, ms since the epoch.
     pub fn now_ms(&self) -> i64 {
         self.inner.clock.now_ms()
