@@ -22,3 +22,4 @@ pub use error::{Error, Result};
 pub use maintenance::{Cancellation, Clock, FixedClock, Maintenance, MaintenanceBuilder, SystemClock};
 pub use procedure::expire_snapshots::{CommittedExpiry, ExpirePlan, ExpireSnapshots};
 pub use procedure::remove_orphan_files::{DEFAULT_ORPHAN_AGE_MS, OrphanPlan, PrefixMismatchMode, RemoveOrphanFiles};
+pub use sql::{MaintenanceSql, rewrite};

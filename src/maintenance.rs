@@ -147,6 +147,12 @@ impl Maintenance {
         MaintenanceBuilder::default()
     }
 
+    /// A handle without catalogs or a session.
+    #[cfg(test)]
+    pub(crate) fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        Self { inner: Arc::new(Inner { clock, catalogs: Catalogs::default(), session: Weak::new() }) }
+    }
+
     /// The current time by the clock of this handle, ms since the epoch.
     pub fn now_ms(&self) -> i64 {
         self.inner.clock.now_ms()
@@ -158,7 +164,7 @@ impl Maintenance {
     /// Everything that would stop the expiry before its commit.
     pub async fn plan_expire_snapshots(&self, table: &str, options: &ExpireSnapshots) -> Result<ExpirePlan> {
         let context = self.context()?;
-        expire_snapshots::plan(self.resolve(table, None)?, options, self.now_ms(), &context.task).await
+        expire_snapshots::plan(self.resolve(table)?, options, self.now_ms(), &context.task).await
     }
 
     /// Plans, commits and deletes; plans again when another writer wins the race for the commit.
@@ -168,7 +174,7 @@ impl Maintenance {
     /// # Errors
     /// Whatever stopped the run; see [`Error`].
     pub async fn expire_snapshots(&self, table: &str, options: &ExpireSnapshots) -> Result<Report> {
-        expire_snapshots::run(self.resolve(table, None)?, options, &self.context()?).await
+        expire_snapshots::run(self.resolve(table)?, options, &self.context()?).await
     }
 
     /// Commits a plan through the table's own catalog.
@@ -209,7 +215,7 @@ impl Maintenance {
     /// # Errors
     /// Everything that would stop the removal before its first delete.
     pub async fn plan_remove_orphan_files(&self, table: &str, options: &RemoveOrphanFiles) -> Result<OrphanPlan> {
-        remove_orphan_files::plan(self.resolve(table, None)?, options, &self.context()?).await
+        remove_orphan_files::plan(self.resolve(table)?, options, &self.context()?).await
     }
 
     /// Deletes the orphans of a plan, each checked again against the newest metadata.
@@ -220,8 +226,8 @@ impl Maintenance {
         remove_orphan_files::execute(plan, None, &self.context()?).await
     }
 
-    pub(crate) fn resolve(&self, table: &str, catalog: Option<&str>) -> Result<TableHandle> {
-        self.inner.catalogs.resolve(table, catalog)
+    pub(crate) fn resolve(&self, table: &str) -> Result<TableHandle> {
+        self.inner.catalogs.resolve(table)
     }
 
     /// The session that this handle was registered in.

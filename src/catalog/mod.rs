@@ -167,29 +167,20 @@ pub(crate) struct Catalogs {
 impl Catalogs {
     /// Finds what a table argument means: a registered name, `catalog.namespace.table`, or a location.
     ///
-    /// Whatever holds a slash is a location; a relative path is resolved against the working directory. `default_catalog`
-    /// is the catalog of `CALL catalog.system.f(…)`.
-    pub(crate) fn resolve(&self, table: &str, default_catalog: Option<&str>) -> Result<TableHandle> {
-        if let Some(location) = self.tables.get(&table.to_lowercase()) {
+    /// Whatever holds a slash and is no registered name is a location; a relative path is resolved against the working
+    /// directory. Parts of a name may be quoted.
+    pub(crate) fn resolve(&self, table: &str) -> Result<TableHandle> {
+        let mut parts: Vec<String> = split_name(table).into_iter().map(unquoted).collect();
+        if let Some(location) = self.tables.get(&parts.join(".").to_lowercase()) {
             return Ok(at_location(location));
         }
         if table.contains('/') {
             return Ok(at_location(&absolute(table)?));
         }
-        let mut parts: Vec<String> = table.split('.').map(str::to_string).collect();
-        let named =
-            parts.first().and_then(|first| self.catalogs.get(&first.to_lowercase())).filter(|_| parts.len() > 1);
-        let catalog = match (named, default_catalog.and_then(|name| self.catalogs.get(&name.to_lowercase()))) {
-            (Some(catalog), _) => {
-                parts.remove(0);
-                catalog
-            }
-            (None, Some(catalog)) => catalog,
-            (None, None) => return Err(self.unknown(table)),
-        };
-        match parts.pop() {
-            Some(name) if !name.is_empty() => {
-                Ok(TableHandle::new(catalog.clone(), TableName { namespace: parts, name }))
+        let catalog = parts.first().and_then(|first| self.catalogs.get(&first.to_lowercase()));
+        match (catalog, parts.pop()) {
+            (Some(catalog), Some(name)) if !parts.is_empty() && !name.is_empty() => {
+                Ok(TableHandle::new(catalog.clone(), TableName { namespace: parts.split_off(1), name }))
             }
             _ => Err(self.unknown(table)),
         }
@@ -207,6 +198,29 @@ impl Catalogs {
             why: format!("{known}. Give a registered name, or a location such as '/data/t' or 'file:///data/t'"),
         }
     }
+}
+
+/// Splits a name at the dots that are not inside quotes.
+pub(crate) fn split_name(name: &str) -> Vec<&str> {
+    let mut quote = None;
+    name.split(|c: char| {
+        match quote {
+            Some(open) if open == c => quote = None,
+            None if c == '"' || c == '`' => quote = Some(c),
+            _ => {}
+        }
+        quote.is_none() && c == '.'
+    })
+    .collect()
+}
+
+fn unquoted(part: &str) -> String {
+    for quote in ['"', '`'] {
+        if let Some(inner) = part.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote)) {
+            return inner.replace(&format!("{quote}{quote}"), &quote.to_string());
+        }
+    }
+    part.to_string()
 }
 
 /// A table by its location: one whose current metadata is found by looking at its folder.
@@ -246,8 +260,8 @@ mod tests {
         catalogs
     }
 
-    fn resolved(table: &str, default_catalog: Option<&str>) -> String {
-        match catalogs().resolve(table, default_catalog) {
+    fn resolved(table: &str) -> String {
+        match catalogs().resolve(table) {
             Ok(handle) => handle.name.to_string(),
             Err(error) => error.to_string(),
         }
@@ -255,19 +269,21 @@ mod tests {
 
     #[test]
     fn names_catalogs_and_locations_are_told_apart() {
-        assert_eq!(resolved("DB.t", None), "file:///data/t");
-        assert_eq!(resolved("Lake.ns.t", None), "ns.t");
-        assert_eq!(resolved("ns.t", Some("lake")), "ns.t");
-        assert_eq!(resolved("s3://b/t", None), "s3://b/t");
-        assert_eq!(resolved("/data/t/", None), "/data/t/");
+        assert_eq!(resolved("DB.t"), "file:///data/t");
+        assert_eq!(resolved("\"db\".`T`"), "file:///data/t");
+        assert_eq!(resolved("Lake.ns.t"), "ns.t");
+        assert_eq!(resolved("lake.\"a.b\".\"say \"\"hi\"\"\""), "a.b.say \"hi\"");
+        assert_eq!(resolved("lake.t"), "t");
+        assert_eq!(resolved("s3://b/t"), "s3://b/t");
+        assert_eq!(resolved("/data/t.v2/"), "/data/t.v2/");
         let here = std::env::current_dir().unwrap();
-        assert_eq!(resolved("./a/../t", None), here.join("t").display().to_string());
+        assert_eq!(resolved("./a/../t"), here.join("t").display().to_string());
     }
 
     #[test]
     fn an_unknown_name_says_what_is_registered() {
         for unknown in ["ns.t", "t", "lake", "lake.", ""] {
-            let error = resolved(unknown, None);
+            let error = resolved(unknown);
             assert!(error.contains("registered are: db.t, lake"), "{unknown}: {error}");
         }
     }

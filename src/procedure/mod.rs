@@ -128,8 +128,6 @@ pub(crate) enum Value {
 pub(crate) struct Arguments {
     pub(crate) procedure: &'static str,
     pub(crate) values: BTreeMap<&'static str, Value>,
-    /// The catalog that the statement names before `system`, as in `CALL lake.system.f(…)`.
-    pub(crate) catalog: Option<String>,
     /// The moment that "now" means for this call, ms since the epoch: relative times were resolved against it.
     pub(crate) now_ms: i64,
 }

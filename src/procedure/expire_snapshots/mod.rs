@@ -179,7 +179,6 @@ pub(crate) struct ExpireSnapshotsProcedure;
 #[derive(Debug, Clone)]
 struct ExpireSnapshotsCall {
     table: String,
-    catalog: Option<String>,
     options: ExpireSnapshots,
     output: Output,
     dry_run: bool,
@@ -213,7 +212,6 @@ impl Procedure for ExpireSnapshotsProcedure {
         };
         Ok(Arc::new(ExpireSnapshotsCall {
             table: arguments.table()?,
-            catalog: arguments.catalog.clone(),
             options: ExpireSnapshots {
                 policy,
                 max_delete_count: arguments.integer("max_delete_count").map(|n| n.unsigned_abs()),
@@ -252,7 +250,7 @@ impl BoundCall for ExpireSnapshotsCall {
 
     async fn run(&self, context: RunContext) -> Result<Report> {
         let started = Instant::now();
-        let handle = context.maintenance.resolve(&self.table, self.catalog.as_deref())?;
+        let handle = context.maintenance.resolve(&self.table)?;
         let mut report = if self.dry_run {
             plan(handle, &self.options, context.maintenance.now_ms(), &context.task).await?.report()
         } else {

@@ -121,7 +121,6 @@ pub(crate) struct RemoveOrphanFilesProcedure;
 #[derive(Debug, Clone)]
 struct RemoveOrphanFilesCall {
     table: String,
-    catalog: Option<String>,
     options: RemoveOrphanFiles,
     output: Output,
     dry_run: bool,
@@ -140,7 +139,6 @@ impl Procedure for RemoveOrphanFilesProcedure {
     fn bind(&self, arguments: Arguments, options: &MaintenanceOptions) -> Result<Arc<dyn BoundCall>> {
         Ok(Arc::new(RemoveOrphanFilesCall {
             table: arguments.table()?,
-            catalog: arguments.catalog.clone(),
             options: RemoveOrphanFiles {
                 location: arguments.text("location"),
                 file_list_view: arguments.text("file_list_view"),
@@ -214,7 +212,7 @@ impl BoundCall for RemoveOrphanFilesCall {
 
     async fn run(&self, context: RunContext) -> Result<Report> {
         let started = Instant::now();
-        let handle = context.maintenance.resolve(&self.table, self.catalog.as_deref())?;
+        let handle = context.maintenance.resolve(&self.table)?;
         let plan = plan(handle, &self.options, &context).await?;
         let mut report = match self.dry_run {
             true => plan.report(),

@@ -1,0 +1,93 @@
+//! How a table is named in SQL, as the text that the `table` argument takes.
+//!
+//! A name stays a name with its quotes, so that its case and its dots survive; what looks like a location is one.
+
+use datafusion::sql::sqlparser::ast::Ident;
+
+use crate::catalog::split_name;
+use crate::table::location;
+
+/// The text for a table that is written as an identifier path in the place of a table name.
+///
+/// A quoted part at the end that looks like a location is the location: `"/data/t"`, and also `iceberg."s3://b/t"`.
+pub(crate) fn table_text(path: &[Ident]) -> String {
+    match path.last() {
+        Some(last) if last.quote_style.is_some() && is_location(&last.value) => last.value.clone(),
+        // A string in the place of a name, as some write it, is what it says.
+        Some(last) if last.quote_style == Some('\'') && path.len() == 1 => last.value.clone(),
+        _ => path.iter().map(part_text).collect::<Vec<_>>().join("."),
+    }
+}
+
+/// One part of a name, quoted again if it was quoted.
+fn part_text(part: &Ident) -> String {
+    match part.quote_style {
+        None => part.value.clone(),
+        Some(_) => format!("\"{}\"", part.value.replace('"', "\"\"")),
+    }
+}
+
+/// True for an absolute path or a URL.
+pub(crate) fn is_location(text: &str) -> bool {
+    let parts = location::split(text);
+    !parts.scheme.is_empty() || parts.path.starts_with('/')
+}
+
+/// A table name in the catalog that a call names in front of `system`.
+///
+/// A location and a name that begins with the catalog stay as they are. A name without a schema gets the session's default
+/// schema: `catalog.table` would mean a schema of that name in another catalog.
+pub(crate) fn in_catalog(table: &str, catalog: &str, default_schema: &str) -> String {
+    if is_location(table) {
+        return table.to_string();
+    }
+    let parts = split_name(table);
+    let quoted = |part: &str| {
+        let plain = part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+            && part.starts_with(|first: char| first.is_ascii_lowercase() || first == '_');
+        if plain { part.to_string() } else { format!("\"{}\"", part.replace('"', "\"\"")) }
+    };
+    match parts.as_slice() {
+        [_] => format!("{}.{}.{table}", quoted(catalog), quoted(default_schema)),
+        [first, ..] if parts.len() > 2 && first.trim_matches(['"', '`']).eq_ignore_ascii_case(catalog) => {
+            table.to_string()
+        }
+        _ => format!("{}.{table}", quoted(catalog)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_keeps_its_quotes_and_a_location_is_taken_as_it_is() {
+        let plain = Ident::new;
+        let quoted = |text: &str| Ident::with_quote('"', text);
+        assert_eq!(table_text(&[plain("db"), plain("T")]), "db.T");
+        assert_eq!(table_text(&[quoted("my.db"), Ident::with_quote('`', "T")]), "\"my.db\".\"T\"");
+        assert_eq!(table_text(&[quoted("/data/t")]), "/data/t");
+        assert_eq!(table_text(&[plain("iceberg"), Ident::with_quote('`', "s3://b/t")]), "s3://b/t");
+        assert_eq!(table_text(&[quoted("a\"b")]), "\"a\"\"b\"");
+        assert_eq!(table_text(&[Ident::with_quote('\'', "db.t")]), "db.t");
+    }
+
+    #[test]
+    fn the_catalog_of_a_call_completes_the_name() {
+        for (table, expected) in [
+            ("t", "h.public.t"),
+            ("db.t", "h.db.t"),
+            ("h.db.t", "h.db.t"),
+            ("`H`.`db`.`t`", "`H`.`db`.`t`"),
+            ("h.t", "h.h.t"),
+            ("x.db.t", "h.x.db.t"),
+            ("\"a.b\"", "h.public.\"a.b\""),
+            ("/data/t", "/data/t"),
+            ("s3://b/t", "s3://b/t"),
+            ("file:/t", "file:/t"),
+        ] {
+            assert_eq!(in_catalog(table, "h", "public"), expected);
+        }
+        assert_eq!(in_catalog("db.t", "My Lake", "public"), "\"My Lake\".db.t");
+    }
+}

@@ -1,0 +1,370 @@
+//! From the text of a statement to what it calls. Pure: no session, no I/O.
+//!
+//! Ours are, with `EXPLAIN [ANALYZE] [VERBOSE] [FORMAT x]` in front or not, and keywords in any case:
+//! - `CALL [[catalog.]system.]procedure(arguments)`;
+//! - `ALTER TABLE [IF EXISTS] table EXECUTE procedure[(arguments)]`, and Hive's phrases in the place of the procedure;
+//! - `VACUUM`, in [`super::vacuum`]'s forms.
+//!
+//! Everything else is handed on untouched. Only the first tokens decide, so that text which merely mentions a procedure
+//! is never taken for a call; once a statement is ours, whatever doesn't fit is an error and nothing is ignored.
+
+use datafusion::sql::sqlparser::ast::{self, Expr, Ident};
+use datafusion::sql::sqlparser::dialect::{Dialect, GenericDialect};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+use super::{names, vacuum};
+use crate::error::{Error, Result};
+use crate::procedure;
+
+/// A statement of ours.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Statement {
+    pub explain: Option<Explain>,
+    /// What it calls, in order. Only `VACUUM` calls more than one procedure.
+    pub calls: Vec<Call>,
+}
+
+/// `EXPLAIN [ANALYZE] [VERBOSE] [FORMAT x]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Explain {
+    pub analyze: bool,
+    pub verbose: bool,
+    pub format: Option<String>,
+}
+
+/// A call as it is written.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Call {
+    /// The canonical name of the procedure.
+    pub procedure: &'static str,
+    pub form: Form,
+    /// The catalog in front of `system`.
+    pub catalog: Option<String>,
+    /// The table, when the statement names it outside the arguments.
+    pub target: Option<String>,
+    pub arguments: Vec<(Option<String>, Expr)>,
+}
+
+/// How a call is spelled: it decides what positional arguments mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// `CALL`: Spark's positions, which names may not follow.
+    Call,
+    /// A table function: Spark's positions, which names may follow.
+    Function,
+    /// `ALTER TABLE … EXECUTE`: ClickHouse's positions, which names may follow.
+    Execute,
+}
+
+/// Reads a statement; `None` when it is not ours.
+///
+/// Text that the session's dialect can't parse is tried with the generic one, because some dialects lack what every user of
+/// these procedures may write (`INTERVAL '7 days'`, `[1, 2]`, back-quoted names).
+///
+/// # Errors
+/// [`Error::Statement`] when the statement is ours but not well formed, and when more than one statement is given.
+pub(crate) fn parse(sql: &str, dialect: &dyn Dialect) -> Result<Option<Statement>> {
+    let starts_like_ours = ["CALL", "ALTER", "VACUUM", "EXPLAIN"];
+    if !starts_like_ours.iter().any(|keyword| keyword.eq_ignore_ascii_case(first_word(sql))) {
+        return Ok(None);
+    }
+    match parse_with(sql, dialect) {
+        Err(Failure::Syntax(first)) => match parse_with(sql, &GenericDialect) {
+            Err(Failure::Syntax(_)) => Err(Failure::Syntax(first).into_error()),
+            other => other.map_err(Failure::into_error),
+        },
+        Err(refused) => Err(refused.into_error()),
+        // The generic dialect may see a statement of ours where this one can't even read its names.
+        Ok(None) => parse_with(sql, &GenericDialect).map_err(Failure::into_error),
+        Ok(statement) => Ok(statement),
+    }
+}
+
+/// Why a statement that is ours could not be read.
+pub(super) enum Failure {
+    /// It doesn't parse; another dialect may do better.
+    Syntax(ParserError),
+    /// It was understood, and refused.
+    Refused(Error),
+}
+
+pub(super) type Parsed<T> = std::result::Result<T, Failure>;
+
+impl From<ParserError> for Failure {
+    fn from(error: ParserError) -> Self {
+        Failure::Syntax(error)
+    }
+}
+
+pub(super) fn refused<T>(message: impl Into<String>) -> Parsed<T> {
+    Err(Failure::Refused(Error::Statement { message: message.into() }))
+}
+
+impl Failure {
+    fn into_error(self) -> Error {
+        let why = match self {
+            Failure::Refused(error) => return error,
+            Failure::Syntax(ParserError::TokenizerError(why) | ParserError::ParserError(why)) => why,
+            Failure::Syntax(ParserError::RecursionLimitExceeded) => "it is nested too deeply".to_string(),
+        };
+        Error::Statement { message: format!("the statement could not be parsed: {why}") }
+    }
+}
+
+/// The first word of the text, after blanks and comments.
+fn first_word(sql: &str) -> &str {
+    let mut rest = sql.trim_start();
+    loop {
+        let after = if let Some(comment) = rest.strip_prefix("--").or_else(|| rest.strip_prefix('#')) {
+            comment.split_once('\n').map_or("", |(_, after)| after)
+        } else if let Some(comment) = rest.strip_prefix("/*") {
+            after_block_comment(comment)
+        } else {
+            break;
+        };
+        rest = after.trim_start();
+    }
+    &rest[..rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len())]
+}
+
+/// What follows a block comment whose opening was read already. Block comments nest.
+fn after_block_comment(text: &str) -> &str {
+    let (mut rest, mut depth) = (text, 1);
+    while depth > 0 {
+        let Some(next) = rest.find(['*', '/']) else { return "" };
+        rest = &rest[next..];
+        let step = match rest.as_bytes() {
+            [b'*', b'/', ..] => {
+                depth -= 1;
+                2
+            }
+            [b'/', b'*', ..] => {
+                depth += 1;
+                2
+            }
+            _ => 1,
+        };
+        rest = &rest[step..];
+    }
+    rest
+}
+
+fn parse_with(sql: &str, dialect: &dyn Dialect) -> Parsed<Option<Statement>> {
+    let Ok(mut parser) = Parser::new(dialect).try_with_sql(sql) else {
+        // Text that can't be cut into tokens is for DataFusion to complain about.
+        return Ok(None);
+    };
+    let parser = &mut parser;
+    let explain = if parser.parse_keyword(Keyword::EXPLAIN) {
+        let Some(explain) = parse_explain(parser) else { return Ok(None) };
+        Some(explain)
+    } else {
+        None
+    };
+    let calls = if parser.parse_keyword(Keyword::CALL) {
+        parse_call(parser)?.map(|call| vec![call])
+    } else if parser.parse_keywords(&[Keyword::ALTER, Keyword::TABLE]) {
+        parse_alter_table(parser)?.map(|call| vec![call])
+    } else if parser.parse_keyword(Keyword::VACUUM) {
+        vacuum::parse(parser)?
+    } else {
+        None
+    };
+    let Some(calls) = calls else { return Ok(None) };
+    expect_end(parser)?;
+    Ok(Some(Statement { explain, calls }))
+}
+
+/// What follows `EXPLAIN`; `None` when its format is no word, which DataFusion explains best.
+fn parse_explain(parser: &mut Parser) -> Option<Explain> {
+    let analyze = parser.parse_keyword(Keyword::ANALYZE);
+    let verbose = parser.parse_keyword(Keyword::VERBOSE);
+    let mut format = None;
+    if parser.parse_keyword(Keyword::FORMAT) {
+        format = match parser.next_token().token {
+            Token::Word(word) => Some(word.value),
+            Token::SingleQuotedString(text) | Token::DoubleQuotedString(text) => Some(text),
+            _ => return None,
+        };
+    }
+    Some(Explain { analyze, verbose, format })
+}
+
+fn parse_call(parser: &mut Parser) -> Parsed<Option<Call>> {
+    let Ok(path) = parse_path(parser) else { return Ok(None) };
+    let Some((catalog, procedure)) = called_procedure(&path) else {
+        // The namespace is ours, so that nobody else can know the procedure.
+        return match path.split_last() {
+            Some((name, namespace)) if system_catalog(namespace).is_some() => unknown_procedure(&name.value),
+            _ => Ok(None),
+        };
+    };
+    let arguments = parse_arguments(parser)?.unwrap_or_default();
+    Ok(Some(Call { procedure, form: Form::Call, catalog, target: None, arguments }))
+}
+
+/// The catalog and the procedure of ours that a path of names calls: alone, or in the namespace `system`.
+pub(super) fn called_procedure(path: &[Ident]) -> Option<(Option<String>, &'static str)> {
+    let (name, namespace) = path.split_last()?;
+    let procedure = procedure::find(&name.value)?.name();
+    let catalog = match namespace {
+        [] => None,
+        namespace => system_catalog(namespace)?.map(|catalog| catalog.value.clone()),
+    };
+    Some((catalog, procedure))
+}
+
+/// The catalog in `[catalog.]system`; the outer option is `None` for other namespaces.
+fn system_catalog(namespace: &[Ident]) -> Option<Option<&Ident>> {
+    let (system, catalog) = namespace.split_last()?;
+    (system.value.eq_ignore_ascii_case("system") && catalog.len() < 2).then(|| catalog.first())
+}
+
+fn unknown_procedure<T>(name: &str) -> Parsed<T> {
+    let known: Vec<_> = procedure::PROCEDURES.iter().map(|procedure| procedure.name()).collect();
+    refused(format!("there is no procedure {name}; the procedures are {}", known.join(" and ")))
+}
+
+fn parse_alter_table(parser: &mut Parser) -> Parsed<Option<Call>> {
+    let _if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
+    let Ok(path) = parse_path(parser) else { return Ok(None) };
+    if !parser.parse_keyword(Keyword::EXECUTE) {
+        return Ok(None);
+    }
+    let target = names::table_text(&path);
+    if word_at(parser, 0, "DELETE") && word_at(parser, 1, "ORPHAN") {
+        return Ok(Some(parse_hive_orphan_files(parser, target)?));
+    }
+    let name = parser.parse_identifier()?;
+    let Some(procedure) = procedure::find(&name.value) else { return unknown_procedure(&name.value) };
+    let procedure = procedure.name();
+    let arguments = match parse_arguments(parser)? {
+        Some(arguments) => arguments,
+        None => parse_hive_policy(parser, procedure)?,
+    };
+    Ok(Some(Call { procedure, form: Form::Execute, catalog: None, target: Some(target), arguments }))
+}
+
+/// Hive's `EXPIRE_SNAPSHOTS RETAIN LAST n`; no arguments when neither that nor `BETWEEN` follows.
+fn parse_hive_policy(parser: &mut Parser, procedure: &'static str) -> Parsed<Vec<(Option<String>, Expr)>> {
+    let expires = procedure == "expire_snapshots";
+    if expires && word_at(parser, 0, "BETWEEN") {
+        return refused(
+            "EXPIRE_SNAPSHOTS BETWEEN … AND … is not supported: select the ids of the snapshots between the two \
+             timestamps and expire these with snapshot_ids => [id, …]",
+        );
+    }
+    if expires && take_words(parser, &["RETAIN", "LAST"]) {
+        return Ok(vec![(Some("retain_last".to_string()), parser.parse_expr()?)]);
+    }
+    Ok(vec![])
+}
+
+/// Hive's `DELETE ORPHAN-FILES [OLDER THAN ('timestamp')]`.
+fn parse_hive_orphan_files(parser: &mut Parser, target: String) -> Parsed<Call> {
+    take_words(parser, &["DELETE", "ORPHAN"]);
+    parser.expect_token(&Token::Minus)?;
+    if !take_words(parser, &["FILES"]) {
+        return Err(expected("FILES", &parser.peek_token_ref().token));
+    }
+    let mut arguments = vec![];
+    if take_words(parser, &["OLDER", "THAN"]) {
+        arguments.push((Some("older_than".to_string()), unnested(parser.parse_expr()?)));
+    }
+    let procedure = "remove_orphan_files";
+    Ok(Call { procedure, form: Form::Execute, catalog: None, target: Some(target), arguments })
+}
+
+fn unnested(expr: Expr) -> Expr {
+    match expr {
+        Expr::Nested(inner) => unnested(*inner),
+        other => other,
+    }
+}
+
+/// `(name => value, name = value, name := value, value)`; `None` without parentheses.
+pub(super) fn parse_arguments(parser: &mut Parser) -> Parsed<Option<Vec<(Option<String>, Expr)>>> {
+    if !parser.consume_token(&Token::LParen) {
+        return Ok(None);
+    }
+    let mut arguments = vec![];
+    if parser.consume_token(&Token::RParen) {
+        return Ok(Some(arguments));
+    }
+    loop {
+        let name = parse_argument_name(parser);
+        arguments.push((name, parser.parse_expr()?));
+        if parser.consume_token(&Token::RParen) {
+            return Ok(Some(arguments));
+        }
+        if !parser.consume_token(&Token::Comma) {
+            return Err(expected("a comma or ) after an argument", &parser.peek_token_ref().token));
+        }
+    }
+}
+
+pub(super) fn parse_argument_name(parser: &mut Parser) -> Option<String> {
+    let Token::Word(word) = &parser.peek_nth_token_ref(0).token else { return None };
+    let name = word.value.clone();
+    if !matches!(parser.peek_nth_token_ref(1).token, Token::RArrow | Token::Eq | Token::Assignment) {
+        return None;
+    }
+    parser.next_token();
+    parser.next_token();
+    Some(name)
+}
+
+/// `a.b.c`, each part quoted or not.
+pub(super) fn parse_path(parser: &mut Parser) -> std::result::Result<Vec<Ident>, ParserError> {
+    let mut path = vec![parser.parse_identifier()?];
+    while parser.consume_token(&Token::Period) {
+        path.push(parser.parse_identifier()?);
+    }
+    Ok(path)
+}
+
+/// True when the unquoted word stands at that place, in any case. Not all of our words are keywords of the parser.
+pub(super) fn word_at(parser: &Parser, index: usize, expected: &str) -> bool {
+    match &parser.peek_nth_token_ref(index).token {
+        Token::Word(word) => word.quote_style.is_none() && word.value.eq_ignore_ascii_case(expected),
+        _ => false,
+    }
+}
+
+/// Takes all of the words, or none.
+pub(super) fn take_words(parser: &mut Parser, words: &[&str]) -> bool {
+    let found = words.iter().enumerate().all(|(index, word)| word_at(parser, index, word));
+    if found {
+        words.iter().for_each(|_| {
+            parser.next_token();
+        });
+    }
+    found
+}
+
+pub(super) fn at_end(parser: &Parser) -> bool {
+    matches!(parser.peek_token_ref().token, Token::EOF | Token::SemiColon)
+}
+
+fn expect_end(parser: &mut Parser) -> Parsed<()> {
+    let mut ended = false;
+    while parser.consume_token(&Token::SemiColon) {
+        ended = true;
+    }
+    match &parser.peek_token_ref().token {
+        Token::EOF => Ok(()),
+        _ if ended => refused("only a single SQL statement can be run at a time"),
+        other => Err(expected("the end of the statement", other)),
+    }
+}
+
+pub(super) fn expected(what: &str, found: &Token) -> Failure {
+    Failure::Syntax(ParserError::ParserError(format!("Expected: {what}, found: {found}")))
+}
+
+/// A string literal as an expression.
+pub(super) fn text_literal(text: impl Into<String>) -> Expr {
+    Expr::Value(ast::Value::SingleQuotedString(text.into()).into())
+}

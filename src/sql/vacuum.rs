@@ -1,0 +1,82 @@
+//! The forms of `VACUUM` that mean Iceberg maintenance.
+//!
+//! - `VACUUM [TABLE] t [RETAIN n HOURS] [DRY RUN]` runs `expire_snapshots` and then `remove_orphan_files` (Athena, Delta);
+//! - `VACUUM TABLE t EXPIRE SNAPSHOTS [name = value …]` and `VACUUM TABLE t REMOVE ORPHAN FILES [name = value …]` (Dremio).
+//!
+//! Other systems' forms (`VACUUM FULL t`, `VACUUM (…) t`, `VACUUM`) are handed on.
+
+use datafusion::sql::sqlparser::ast::{Expr, Ident, Value};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::Parser;
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+use super::names;
+use super::statement::{
+    Call, Form, Parsed, at_end, expected, parse_argument_name, parse_path, refused, take_words, word_at,
+};
+
+/// Words that are no tables after `VACUUM`: options of PostgreSQL, Redshift and Databricks.
+const OPTIONS: [&str; 9] = ["FULL", "FREEZE", "VERBOSE", "ANALYZE", "SORT", "DELETE", "REINDEX", "RECLUSTER", "LITE"];
+
+/// Reads what follows the word `VACUUM`; `None` when the form is not ours.
+pub(super) fn parse(parser: &mut Parser) -> Parsed<Option<Vec<Call>>> {
+    if word_at(parser, 0, "CATALOG") && matches!(parser.peek_nth_token_ref(1).token, Token::Word(_)) {
+        return refused("VACUUM CATALOG is not supported yet; run VACUUM for each table");
+    }
+    let explicit = parser.parse_keyword(Keyword::TABLE);
+    if !explicit && OPTIONS.iter().any(|option| word_at(parser, 0, option)) {
+        return Ok(None);
+    }
+    let Ok(path) = parse_path(parser) else { return Ok(None) };
+    if take_words(parser, &["EXPIRE", "SNAPSHOTS"]) {
+        return Ok(Some(vec![call("expire_snapshots", &path, parse_options(parser)?)]));
+    }
+    if take_words(parser, &["REMOVE", "ORPHAN", "FILES"]) {
+        return Ok(Some(vec![call("remove_orphan_files", &path, parse_options(parser)?)]));
+    }
+    let arguments = parse_retention(parser)?;
+    if !at_end(parser) && arguments.is_empty() && !explicit {
+        return Ok(None);
+    }
+    Ok(Some(vec![call("expire_snapshots", &path, arguments.clone()), call("remove_orphan_files", &path, arguments)]))
+}
+
+fn call(procedure: &'static str, path: &[Ident], arguments: Vec<(Option<String>, Expr)>) -> Call {
+    let target = Some(names::table_text(path));
+    Call { procedure, form: Form::Execute, catalog: None, target, arguments }
+}
+
+/// `[RETAIN n HOURS] [DRY RUN]`.
+fn parse_retention(parser: &mut Parser) -> Parsed<Vec<(Option<String>, Expr)>> {
+    let mut arguments = vec![];
+    if take_words(parser, &["RETAIN"]) {
+        let hours = match parser.next_token().token {
+            Token::Number(hours, _) => hours,
+            other => return Err(expected("a number of hours after RETAIN", &other)),
+        };
+        if !take_words(parser, &["HOURS"]) && !take_words(parser, &["HOUR"]) {
+            return Err(expected("HOURS", &parser.peek_token_ref().token));
+        }
+        let duration = Value::SingleQuotedString(format!("{hours}h"));
+        arguments.push((Some("retention_threshold".to_string()), Expr::Value(duration.into())));
+    }
+    if take_words(parser, &["DRY", "RUN"]) {
+        arguments.push((Some("dry_run".to_string()), Expr::Value(Value::Boolean(true).into())));
+    }
+    Ok(arguments)
+}
+
+/// Dremio's options: `name = value`, with commas between them or without.
+fn parse_options(parser: &mut Parser) -> Parsed<Vec<(Option<String>, Expr)>> {
+    let mut options = vec![];
+    while !at_end(parser) {
+        if !options.is_empty() {
+            let _optional = parser.consume_token(&Token::Comma);
+        }
+        let Some(name) = parse_argument_name(parser) else {
+            return Err(expected("an option such as older_than = '7d'", &parser.peek_token_ref().token));
+        };
+        options.push((Some(name), parser.parse_expr()?));
+    }
+    Ok(options)
+}
