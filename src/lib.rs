@@ -4,6 +4,9 @@
 #![allow(dead_code)]
 
 pub mod error;
+#[cfg(feature = "fixtures")]
+#[doc(hidden)]
+pub mod fixtures;
 pub mod maintenance;
 pub mod options;
 pub(crate) mod procedure;
