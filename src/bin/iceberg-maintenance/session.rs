@@ -98,7 +98,7 @@ impl Session {
                 rows = self.collect(statement) => Ok(rows?),
                 _ = tokio::signal::ctrl_c() => {
                     self.settle(idle).await;
-                    Err(Failure::partial("cancelled. What was deleted before stays deleted; run it again to go on"))
+                    Err(Failure::partial("cancelled. What the statement had done by then stays done; run it again to go on"))
                 }
             }
         })
