@@ -3,23 +3,30 @@
 #![warn(missing_docs)]
 #![allow(dead_code)]
 
+pub mod catalog;
+mod deletion;
 pub mod error;
 #[cfg(feature = "fixtures")]
 #[doc(hidden)]
 pub mod fixtures;
-pub mod maintenance;
+mod maintenance;
 pub mod options;
-pub(crate) mod procedure;
+mod procedure;
+mod reachability;
 pub mod report;
 pub mod retention;
-pub(crate) mod scan;
-pub(crate) mod sql;
+mod scan;
+mod sql;
 #[cfg(feature = "sqllogictest")]
 pub mod sqllogictest;
-pub(crate) mod storage;
+mod storage;
 pub mod table;
+mod time;
 
 pub use error::{Error, Result};
+pub use maintenance::{Cancellation, Clock, FixedClock, Maintenance, MaintenanceBuilder, SystemClock};
+pub use procedure::expire_snapshots::{CommittedExpiry, ExpirePlan, ExpireSnapshots};
+pub use procedure::remove_orphan_files::{DEFAULT_ORPHAN_AGE_MS, OrphanPlan, PrefixMismatchMode, RemoveOrphanFiles};
 
 /// The parameters of the procedures, for command lines that are made from them.
 #[doc(hidden)]

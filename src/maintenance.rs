@@ -1,12 +1,19 @@
 //! The embedder's handle: what `register` returns, and what every run needs from its session.
 
 use std::fmt::Debug;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
-use datafusion::execution::TaskContext;
+use datafusion::execution::{SessionState, TaskContext};
+use datafusion::prelude::SessionContext;
+use parking_lot::RwLock;
 
+use crate::catalog::{Catalog, Catalogs, TableHandle};
+use crate::error::{Error, Result};
 use crate::options::MaintenanceOptions;
+use crate::procedure::expire_snapshots::{self, Attempt, CommittedExpiry, ExpirePlan, ExpireSnapshots};
+use crate::procedure::remove_orphan_files::{self, OrphanPlan, RemoveOrphanFiles};
+use crate::report::Report;
 
 /// Where "now" comes from.
 pub trait Clock: Debug + Send + Sync {
@@ -67,7 +74,10 @@ impl RunContext {
     }
 }
 
-/// Maintenance as it was set up for a session: catalogs, clock. Cheap to clone.
+/// Maintenance as it was set up for a session. Cheap to clone.
+///
+/// SQL reaches it through the session; the methods here are the same operations for Rust, in one step or in two phases:
+/// plan, look at the plan, commit, delete.
 #[derive(Debug, Clone)]
 pub struct Maintenance {
     inner: Arc<Inner>,
@@ -76,11 +86,155 @@ pub struct Maintenance {
 #[derive(Debug)]
 struct Inner {
     clock: Arc<dyn Clock>,
+    catalogs: Catalogs,
+    /// The session holds this handle, so this handle must not hold the session.
+    session: Weak<RwLock<SessionState>>,
+}
+
+/// Sets up maintenance for a session.
+#[derive(Debug, Default)]
+pub struct MaintenanceBuilder {
+    clock: Option<Arc<dyn Clock>>,
+    catalogs: Catalogs,
+    options: Option<MaintenanceOptions>,
+}
+
+impl MaintenanceBuilder {
+    /// Where "now" comes from; the system's clock by default.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Registers a catalog: its tables are then named `name.namespace.table`. Names are compared without regard to case.
+    pub fn catalog(mut self, name: impl AsRef<str>, catalog: Arc<dyn Catalog>) -> Self {
+        self.catalogs.catalogs.insert(name.as_ref().to_lowercase(), catalog);
+        self
+    }
+
+    /// Registers a name for a table by its location.
+    pub fn table(mut self, name: impl AsRef<str>, location: impl Into<String>) -> Self {
+        self.catalogs.tables.insert(name.as_ref().to_lowercase(), location.into());
+        self
+    }
+
+    /// Sets the session's options; `SET iceberg_maintenance.… = …` changes them later.
+    pub fn options(mut self, options: MaintenanceOptions) -> Self {
+        self.options = Some(options);
+        self
+    }
+
+    /// Installs everything in a session: table functions, named arguments, the rule that lets a statement act once.
+    ///
+    /// # Errors
+    /// When the session refuses a part of it.
+    pub fn register(self, session: &SessionContext) -> datafusion::error::Result<Maintenance> {
+        let maintenance = Maintenance {
+            inner: Arc::new(Inner {
+                clock: self.clock.unwrap_or_else(|| Arc::new(SystemClock)),
+                catalogs: self.catalogs,
+                session: session.state_weak_ref(),
+            }),
+        };
+        crate::sql::install(session, &maintenance, self.options)?;
+        Ok(maintenance)
+    }
 }
 
 impl Maintenance {
+    /// Starts to set up maintenance for a session.
+    pub fn builder() -> MaintenanceBuilder {
+        MaintenanceBuilder::default()
+    }
+
     /// The current time by the clock of this handle, ms since the epoch.
     pub fn now_ms(&self) -> i64 {
         self.inner.clock.now_ms()
+    }
+
+    /// Plans an expiry and changes nothing. `table` is a registered name or a location.
+    ///
+    /// # Errors
+    /// Everything that would stop the expiry before its commit.
+    pub async fn plan_expire_snapshots(&self, table: &str, options: &ExpireSnapshots) -> Result<ExpirePlan> {
+        let context = self.context()?;
+        expire_snapshots::plan(self.resolve(table, None)?, options, self.now_ms(), &context.task).await
+    }
+
+    /// Plans, commits and deletes; plans again when another writer wins the race for the commit.
+    ///
+    /// Files that could not be deleted are in the report; see [`Report::require_complete`].
+    ///
+    /// # Errors
+    /// Whatever stopped the run; see [`Error`].
+    pub async fn expire_snapshots(&self, table: &str, options: &ExpireSnapshots) -> Result<Report> {
+        expire_snapshots::run(self.resolve(table, None)?, options, &self.context()?).await
+    }
+
+    /// Commits a plan through the table's own catalog.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] when the table changed since the plan was made: make a new one. [`Error::CommitUnknown`] when
+    /// nobody knows whether the commit happened.
+    pub async fn commit(&self, plan: ExpirePlan) -> Result<CommittedExpiry> {
+        let table = plan.metadata().location().to_string();
+        match expire_snapshots::commit(plan, &self.context()?.task).await? {
+            Attempt::Committed(committed) => Ok(*committed),
+            Attempt::Conflict(why) => Err(Error::Conflict { table, attempts: 1, why }),
+        }
+    }
+
+    /// Takes a plan that the caller has committed itself, by [`ExpirePlan::commit_request`], on to the deletes. The table
+    /// is loaded again to see that the commit really happened.
+    ///
+    /// # Errors
+    /// [`Error::CommitUnknown`] when the newest metadata doesn't show the commit.
+    pub async fn confirm_commit(&self, plan: ExpirePlan) -> Result<CommittedExpiry> {
+        let task = self.context()?.task;
+        let newest = plan.load_newest(&task.runtime_env()).await?;
+        expire_snapshots::confirm(plan, newest, None, &task)
+    }
+
+    /// Deletes the files that a committed expiry freed. A file that is gone already is no error; one that could not be
+    /// deleted is in the report.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`], or when the session is gone.
+    pub async fn delete_files(&self, committed: CommittedExpiry) -> Result<Report> {
+        expire_snapshots::delete(committed, &self.context()?).await
+    }
+
+    /// Plans a removal of orphan files and changes nothing.
+    ///
+    /// # Errors
+    /// Everything that would stop the removal before its first delete.
+    pub async fn plan_remove_orphan_files(&self, table: &str, options: &RemoveOrphanFiles) -> Result<OrphanPlan> {
+        remove_orphan_files::plan(self.resolve(table, None)?, options, &self.context()?).await
+    }
+
+    /// Deletes the orphans of a plan, each checked again against the newest metadata.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`], or when the session is gone.
+    pub async fn delete_orphan_files(&self, plan: OrphanPlan) -> Result<Report> {
+        remove_orphan_files::execute(plan, None, &self.context()?).await
+    }
+
+    pub(crate) fn resolve(&self, table: &str, catalog: Option<&str>) -> Result<TableHandle> {
+        self.inner.catalogs.resolve(table, catalog)
+    }
+
+    /// The session that this handle was registered in.
+    pub(crate) fn session(&self) -> Result<SessionContext> {
+        let state = self.inner.session.upgrade().ok_or_else(|| Error::NotAllowed {
+            message: "the session that maintenance was registered in is gone".into(),
+        })?;
+        let state = state.read().clone();
+        Ok(SessionContext::new_with_state(state))
+    }
+
+    fn context(&self) -> Result<RunContext> {
+        let task = self.session()?.task_ctx();
+        Ok(RunContext { maintenance: self.clone(), task, cancellation: Cancellation::default() })
     }
 }

@@ -8,7 +8,7 @@ use datafusion::arrow::array::{
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use serde::Serialize;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::retention::SnapshotDecision;
 
 /// What a file is to a table.
@@ -246,6 +246,16 @@ pub enum Operation {
     RemoveOrphanFiles,
 }
 
+impl Operation {
+    /// What an error message says of the commit once deletes have begun.
+    pub(crate) fn committed(self) -> &'static str {
+        match self {
+            Operation::ExpireSnapshots => "the commit is done, the expired snapshots are gone",
+            Operation::RemoveOrphanFiles => "orphan removal commits nothing, the table is as it was",
+        }
+    }
+}
+
 /// What a run did.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
@@ -309,6 +319,21 @@ impl Output {
 }
 
 impl Report {
+    /// Fails if any file could not be deleted; all others were tried.
+    ///
+    /// # Errors
+    /// [`Error::PartialDelete`] with the number of files left and the first failure.
+    pub fn require_complete(&self) -> Result<()> {
+        let mut failures = self.files.iter().filter_map(|file| match &file.status {
+            FileStatus::Failed(why) => Some(format!("{}: {why}", file.path)),
+            _ => None,
+        });
+        let Some(first) = failures.next() else { return Ok(()) };
+        let failed = 1 + failures.count() as u64;
+        let planned = self.files.iter().filter(|file| !matches!(file.status, FileStatus::Spared(_))).count() as u64;
+        Err(Error::PartialDelete { failed, planned, committed: self.operation.committed(), first })
+    }
+
     /// The report in one of its shapes, always one batch.
     pub fn to_batch(&self, output: Output) -> Result<RecordBatch> {
         let schema = output.schema(self.operation);

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use datafusion::prelude::{SessionConfig, SessionContext};
-use iceberg_maintenance::Maintenance;
 use iceberg_maintenance::fixtures::{WAREHOUSE_NOW_MS, warehouse};
-use iceberg_maintenance::maintenance::FixedClock;
+use iceberg_maintenance::{FixedClock, Maintenance};
+
 use iceberg_maintenance::sqllogictest::runner;
 use libtest_mimic::{Arguments, Failed, Trial};
 use sqllogictest::{default_normalizer, default_validator, strict_column_validator};

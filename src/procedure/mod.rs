@@ -128,6 +128,8 @@ pub(crate) enum Value {
 pub(crate) struct Arguments {
     pub(crate) procedure: &'static str,
     pub(crate) values: BTreeMap<&'static str, Value>,
+    /// The catalog that the statement names before `system`, as in `CALL lake.system.f(…)`.
+    pub(crate) catalog: Option<String>,
     /// The moment that "now" means for this call, ms since the epoch: relative times were resolved against it.
     pub(crate) now_ms: i64,
 }
@@ -187,4 +189,77 @@ impl Arguments {
             _ => Output::Metrics,
         }
     }
+}
+
+impl Arguments {
+    /// The arguments as they would be written, for `EXPLAIN`.
+    pub(crate) fn describe(&self) -> String {
+        let written: Vec<String> = self.values.iter().map(|(name, value)| format!("{name} => {value}")).collect();
+        written.join(", ")
+    }
+}
+
+impl std::fmt::Display for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Value::Timestamp(ms) => write!(f, "TIMESTAMP '{}'", crate::time::format_ms(*ms)),
+            Value::Duration(ms) => write!(f, "'{ms}ms'"),
+            Value::Integer(value) => write!(f, "{value}"),
+            Value::Fraction(value) => write!(f, "{value}"),
+            Value::Boolean(value) => write!(f, "{value}"),
+            Value::Ids(ids) => write!(f, "{ids:?}"),
+            Value::Map(pairs) => {
+                let pairs: Vec<String> = pairs.iter().map(|(from, to)| format!("{from}=>{to}")).collect();
+                write!(f, "'{}'", pairs.join(","))
+            }
+            Value::Text(text) => write!(f, "'{}'", text.replace('\'', "''")),
+        }
+    }
+}
+
+/// How many deletes the call wants to run at once.
+fn concurrency(arguments: &Arguments) -> Option<usize> {
+    arguments.integer("max_concurrent_deletes").and_then(|n| usize::try_from(n).ok())
+}
+
+/// Reads a session option that is a duration, in ms.
+fn duration_option(name: &str, text: &str) -> Result<i64> {
+    crate::time::parse_duration(text).map_err(|why| Error::Argument {
+        procedure: "session option".into(),
+        message: format!("iceberg_maintenance.{name} = '{text}': {why}"),
+    })
+}
+
+/// Refuses an age limit in the future or closer to now than the session's floor.
+fn require_retention(arguments: &Arguments, older_than_ms: Option<i64>, floor_ms: i64, option: &str) -> Result<()> {
+    let Some(older_than_ms) = older_than_ms else { return Ok(()) };
+    let age_ms = arguments.now_ms.saturating_sub(older_than_ms);
+    if floor_ms > 0 && age_ms < floor_ms {
+        return Err(arguments.error(format!(
+            "Retention specified ({}) is shorter than the minimum retention configured in the system ({}), session option \
+             iceberg_maintenance.{option}",
+            crate::time::format_duration(age_ms.max(0)),
+            crate::time::format_duration(floor_ms)
+        )));
+    }
+    Ok(())
+}
+
+/// Turns failed deletes into an error, unless the caller gets to see every file's status.
+fn complete_or_error(report: Report, output: Output) -> Result<Report> {
+    report.notices.iter().for_each(|notice| tracing::warn!(table = report.table, "{notice}"));
+    if output != Output::Files {
+        report.require_complete()?;
+    }
+    Ok(report)
+}
+
+/// A parameter without aliases that `EXECUTE` takes only by name.
+const fn parameter(
+    name: &'static str,
+    kind: ParameterKind,
+    call_position: Option<usize>,
+    help: &'static str,
+) -> Parameter {
+    Parameter { name, aliases: &[], kind, call_position, execute_position: None, help }
 }

@@ -1,1 +1,51 @@
-//! Decoding and scanning of manifest lists and manifests.
+//! Manifest lists and manifests as Arrow record batches, and the execution plans that read them.
+//!
+//! A manifest list (one per snapshot) names manifests; a manifest names data files and delete files. Both are Avro files,
+//! decoded here straight to record batches with only the columns that maintenance decides on (table spec, sections
+//! "Manifest Lists" and "Manifests").
+//!
+//! What comes out is complete or it is an error: a file is decoded to its last byte and checked against the counts that
+//! its manifest list recorded before any of its rows are handed on, and no entry is dropped because something in it was
+//! not understood. The one exception is asked for by name, [`OnUnreadable::Skip`], for files of expired snapshots; it
+//! leaves out whole files that are missing or broken, and reports each.
+//!
+//! Nothing here knows which snapshots go, which files are live, or deletes anything.
+
+mod avro;
+mod exec;
+mod manifest;
+mod manifest_list;
+#[cfg(test)]
+mod testing;
+
+// The procedures' doors. Which of them a build uses is not this module's business.
+#[allow(unused_imports)]
+pub(crate) use exec::{
+    FileScanExec, ManifestListRef, ManifestListScanExec, ManifestRef, ManifestScanExec, OnUnreadable, ScanLog, Skipped,
+    collect_partitioned,
+};
+#[allow(unused_imports)]
+pub(crate) use manifest::{EntryCounts, decode_manifest, manifest_schema};
+#[allow(unused_imports)]
+pub(crate) use manifest_list::{decode_manifest_list, manifest_list_schema};
+
+use crate::error::{Error, Result};
+
+/// The most bytes of paths in one batch. Far below the 2 GiB that `Utf8` offsets can address, by more than one block.
+const MAX_PATH_BYTES: usize = 64 << 20;
+
+/// What an encrypted file begins with (table spec, "AES GCM Stream").
+const ENCRYPTED_MAGIC: &[u8] = b"AGS1";
+
+/// Refuses an encrypted file with a message that says so. An unencrypted one may have key metadata nevertheless.
+fn refuse_encrypted(what: &'static str, path: &str, bytes: &[u8], has_key_metadata: bool) -> Result<()> {
+    let encrypted = bytes.starts_with(ENCRYPTED_MAGIC) || (has_key_metadata && !bytes.starts_with(avro::MAGIC));
+    match encrypted {
+        false => Ok(()),
+        true => Err(Error::Malformed {
+            what,
+            path: path.into(),
+            why: "it is encrypted, and encrypted tables are not supported".into(),
+        }),
+    }
+}

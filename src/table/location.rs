@@ -220,6 +220,14 @@ impl PathRules {
         }
     }
 
+    /// The prefix of a listed file: what has no scheme on a local disk is a `file:`.
+    pub(crate) fn listed_prefix(&self, mut prefix: FilePrefix) -> FilePrefix {
+        if prefix.scheme.is_empty() && self.local_table {
+            prefix.scheme = "file".into();
+        }
+        prefix
+    }
+
     /// The path as it is compared: normalised for local files, untouched for object keys.
     pub(crate) fn path<'a>(&self, parts: LocationParts<'a>) -> Cow<'a, str> {
         let local = if parts.scheme.is_empty() { self.local_table } else { parts.is_local() };
@@ -365,8 +373,8 @@ mod tests {
         let rules = rules("hdfs://nn1/t").with_equal_authorities([("nn1, nn2", "cluster")]);
         let (a, b) = (Location::parse("hdfs://nn1/f").unwrap(), Location::parse("hdfs://NN2/f").unwrap());
         assert!(rules.same_place(&a, &b));
-        let looping = PathRules::new(&a).with_equal_schemes([("x", "y"), ("y", "x")]);
-        assert_eq!(looping.prefix(split("x://h/p")).authority, "h");
+        let looping = PathRules::new(&a).with_equal_schemes([("xx", "yy"), ("yy", "xx")]);
+        assert_eq!(looping.prefix(split("xx://h/p")).authority, "h");
     }
 
     #[test]

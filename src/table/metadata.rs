@@ -22,12 +22,12 @@ const MAX_METADATA_BYTES: u64 = 4 << 30;
 /// Holds the JSON document losslessly and a typed view of the fields that maintenance decides on. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct TableMetadata {
+    metadata_location: Arc<str>,
     inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
 struct Inner {
-    metadata_location: String,
     document: Document,
     view: View,
     properties: Properties,
@@ -213,13 +213,8 @@ impl TableMetadata {
             .map_err(|_| invalid(format!("location is {:?}, which is not absolute", view.location)))?;
         let properties = Properties::new(view.properties.clone().unwrap_or_default());
         let metadata = Self {
-            inner: Arc::new(Inner {
-                metadata_location: metadata_location.into(),
-                document,
-                view,
-                properties,
-                location,
-            }),
+            metadata_location: metadata_location.into(),
+            inner: Arc::new(Inner { document, view, properties, location }),
         };
         metadata.check().map_err(invalid)?;
         Ok(metadata)
@@ -268,7 +263,7 @@ impl TableMetadata {
 
     /// Where this metadata was read from.
     pub fn metadata_location(&self) -> &str {
-        &self.inner.metadata_location
+        &self.metadata_location
     }
 
     /// 1, 2 or 3.
@@ -382,8 +377,52 @@ impl TableMetadata {
         Roots::new(roots, rules)
     }
 
+    /// The same metadata under another spelling of its own location.
+    pub(crate) fn with_metadata_location(self, metadata_location: &str) -> Self {
+        Self { metadata_location: metadata_location.into(), ..self }
+    }
+
     pub(crate) fn document(&self) -> &Document {
         &self.inner.document
+    }
+}
+
+/// What tells one table from another in a metadata file, read without asking for more than that.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct TableIdentity {
+    #[serde(default)]
+    table_uuid: Option<String>,
+    location: String,
+}
+
+impl TableIdentity {
+    pub(crate) fn of(metadata: &TableMetadata) -> Self {
+        Self { table_uuid: metadata.table_uuid().map(str::to_string), location: metadata.location().to_string() }
+    }
+
+    /// Reads a metadata file's content, plain or gzip.
+    pub(crate) fn read(bytes: &[u8]) -> std::result::Result<Self, String> {
+        let text = decompress(bytes).map_err(|e| e.to_string())?;
+        serde_json::from_str(&text).map_err(|e| e.to_string())
+    }
+
+    /// By uuid; v1 tables that have none are told apart by their location.
+    pub(crate) fn is_same_table(&self, other: &Self, rules: &PathRules) -> bool {
+        match (&self.table_uuid, &other.table_uuid) {
+            (Some(own), Some(other)) => own.eq_ignore_ascii_case(other),
+            _ => match (Location::parse(&self.location), Location::parse(&other.location)) {
+                (Ok(own), Ok(other)) => rules.same_place(&own, &other),
+                _ => false,
+            },
+        }
+    }
+}
+
+impl std::fmt::Display for TableIdentity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let uuid = self.table_uuid.as_deref().unwrap_or("absent");
+        write!(f, "table-uuid {uuid}, location {}", self.location)
     }
 }
 

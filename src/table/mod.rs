@@ -1,11 +1,14 @@
-//! Table metadata (kept losslessly), its typed view, and the identity of file locations.
+//! Table metadata (kept losslessly), its typed view, changes to it, and the identity of file locations.
 
+mod change;
 mod document;
 pub(crate) mod location;
 mod metadata;
 mod properties;
 
+pub use change::{ChangedMetadata, MetadataChange};
 pub use location::{FilePrefix, Location, PathRules, Root, Roots};
+pub(crate) use metadata::TableIdentity;
 pub use metadata::{
     MAIN_BRANCH, MetadataLogEntry, RefKind, Snapshot, SnapshotLogEntry, SnapshotRef, StatisticsFile, TableMetadata,
 };

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use iceberg_maintenance::fixtures::{History, Table, Written};
-use iceberg_maintenance::maintenance::{Clock, SystemClock};
 use iceberg_maintenance::report::METRICS;
+use iceberg_maintenance::{Clock, SystemClock};
 use serde_json::Value;
 
 const DAY_MS: i64 = 86_400_000;

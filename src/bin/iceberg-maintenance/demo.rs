@@ -7,7 +7,7 @@ use datafusion::arrow::array::{AsArray, BooleanArray, RecordBatch};
 use datafusion::arrow::compute::filter_record_batch;
 use datafusion::arrow::datatypes::Int64Type;
 use iceberg_maintenance::fixtures::{self, DEMO_MARKER, DemoTable};
-use iceberg_maintenance::maintenance::{Clock, SystemClock};
+use iceberg_maintenance::{Clock, SystemClock};
 
 use crate::arguments::DemoArguments;
 use crate::failure::Failure;

@@ -8,7 +8,7 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::error::DataFusionError;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use iceberg_maintenance::MaintenanceSql;
+use iceberg_maintenance::{Maintenance, MaintenanceSql};
 use tokio::runtime::Runtime;
 
 use crate::arguments::Options;
@@ -44,7 +44,7 @@ impl Session {
             environment = environment.with_memory_limit(bytes, 1.0);
         }
         let context = SessionContext::new_with_config_rt(config, Arc::new(environment.build()?));
-        iceberg_maintenance::register(&context)?;
+        Maintenance::builder().register(&context)?;
         for (name, value) in &options.set {
             context.state_ref().write().config_mut().options_mut().set(name, value)?;
         }

@@ -1,0 +1,405 @@
+//! Tables whose current metadata is found by looking at their folder.
+//!
+//! "Hadoop" tables keep `metadata/v<N>.metadata.json`; the highest N is the current version and a commit creates N+1 if
+//! nobody else did. `version-hint.text` is only a hint for readers: it is written after a commit and never believed.
+//!
+//! A folder whose files bear a catalog's names (`00012-<uuid>.metadata.json`) has an owner that this catalog can't see.
+//! Such a table is loaded, with everything that any of its metadata files names counted as referenced, but committing to
+//! it is refused unless the call says that there is no catalog.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use futures::{StreamExt, TryStreamExt};
+
+use super::{Catalog, CommitOutcome, LoadedTable, Ownership, TableCommit, TableName};
+use crate::error::{Error, Result};
+use crate::storage::{Store, Stores};
+use crate::table::{Location, PathRules, TableMetadata};
+
+const METADATA_FOLDER: &str = "metadata";
+/// The file that tells readers of Hadoop tables where to start looking.
+pub(crate) const VERSION_HINT: &str = "version-hint.text";
+/// How many metadata files of a folder are read at once.
+const CONCURRENT_READS: usize = 16;
+
+/// Tables on a file system or object store without any other catalog.
+///
+/// Without a warehouse, table names are locations; with one, table `a.b.t` lives in `<warehouse>/a/b/t`, as in Java's
+/// `HadoopCatalog`.
+#[derive(Debug, Clone, Default)]
+pub struct FileSystemCatalog {
+    warehouse: Option<String>,
+}
+
+/// How metadata files are named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Naming {
+    /// `v<N>.metadata.json`
+    Hadoop,
+    /// `<N>-<uuid>.metadata.json`, and ClickHouse's `v<N>-<uuid>.metadata.json`.
+    Catalog,
+}
+
+/// A metadata file's name, understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct MetadataFileName {
+    name: String,
+    naming: Naming,
+    version: u64,
+}
+
+impl MetadataFileName {
+    /// `None` for names that are no metadata file's, `version-hint.text` and checksum files among them.
+    fn parse(name: &str) -> Option<Self> {
+        let stem = name
+            .strip_suffix(".metadata.json.gz")
+            .or_else(|| name.strip_suffix(".gz.metadata.json"))
+            .or_else(|| name.strip_suffix(".metadata.json"))?;
+        let (naming, digits) = match (stem.strip_prefix('v'), stem.split_once('-')) {
+            (Some(digits), None) => (Naming::Hadoop, digits),
+            (Some(rest), Some(_)) => (Naming::Catalog, rest.split_once('-')?.0),
+            (None, Some((digits, _))) => (Naming::Catalog, digits),
+            (None, None) => return None,
+        };
+        let all_digits = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+        let version = digits.parse().ok().filter(|_| all_digits)?;
+        Some(Self { name: name.to_string(), naming, version })
+    }
+}
+
+/// The metadata files of a folder, after it was settled which is the newest.
+#[derive(Debug)]
+struct MetadataFiles {
+    newest: MetadataFileName,
+    others: Vec<MetadataFileName>,
+}
+
+impl FileSystemCatalog {
+    /// Tables below a warehouse folder.
+    pub fn with_warehouse(location: impl Into<String>) -> Self {
+        Self { warehouse: Some(location.into()) }
+    }
+
+    fn location(&self, table: &TableName) -> Result<Location> {
+        let Some(warehouse) = &self.warehouse else { return Location::parse(&table.name) };
+        let parts = table.namespace.iter().chain([&table.name]);
+        if let Some(bad) = parts.clone().find(|part| part.is_empty() || part.contains('/') || *part == "..") {
+            return Err(Error::TableNotFound {
+                table: table.to_string(),
+                why: format!("{bad:?} can't be a part of a name in a file-system warehouse"),
+            });
+        }
+        Ok(parts.fold(Location::parse(warehouse)?, |location, part| location.child(part)))
+    }
+}
+
+#[async_trait]
+impl Catalog for FileSystemCatalog {
+    async fn load(&self, table: &TableName, runtime: &Arc<RuntimeEnv>) -> Result<LoadedTable> {
+        let stores = Stores::new(runtime.clone());
+        let (location, store, files) = find_table(&stores, self.location(table)?).await?;
+        let folder = location.child(METADATA_FOLDER);
+        let newest = read_metadata(&store, &folder, &files.newest).await?;
+        check_location(&location, &newest, &store)?;
+        // The table's own spelling of its location, so that the metadata log names files as the table's writers do.
+        let metadata_location = newest.location().child(METADATA_FOLDER).child(&files.newest.name);
+        let metadata = newest.with_metadata_location(&metadata_location.to_string());
+        let mut loaded = LoadedTable {
+            name: location.to_string(),
+            metadata,
+            ownership: Ownership::Ours,
+            other_metadata: vec![],
+            notices: vec![],
+        };
+        match files.newest.naming {
+            Naming::Hadoop => loaded.notices.extend(check_hint(&store, &folder, files.newest.version).await?),
+            Naming::Catalog => {
+                loaded.ownership = Ownership::UnknownCatalog;
+                let reads: Vec<_> = files.others.iter().map(|name| read_metadata(&store, &folder, name)).collect();
+                loaded.other_metadata =
+                    futures::stream::iter(reads).buffer_unordered(CONCURRENT_READS).try_collect().await?;
+            }
+        }
+        Ok(loaded)
+    }
+
+    async fn commit(
+        &self,
+        table: &TableName,
+        base: &LoadedTable,
+        commit: &TableCommit,
+        runtime: &Arc<RuntimeEnv>,
+    ) -> Result<CommitOutcome> {
+        let stores = Stores::new(runtime.clone());
+        let (location, store, files) = find_table(&stores, self.location(table)?).await?;
+        let folder = location.child(METADATA_FOLDER);
+        let base_name = base.metadata.metadata_location().rsplit('/').next().unwrap_or_default();
+        if files.newest.name != base_name {
+            return Ok(CommitOutcome::Conflict(format!("{} is newer than {base_name}", files.newest.name)));
+        }
+        let Some(version) = files.newest.version.checked_add(1) else {
+            return Err(Error::InvalidMetadata {
+                path: base.metadata.metadata_location().into(),
+                why: "its version number can't grow any further".into(),
+            });
+        };
+        let gzip = base.metadata.properties().gzip_metadata();
+        let extension = if gzip { "gz.metadata.json" } else { "metadata.json" };
+        let name = match files.newest.naming {
+            Naming::Hadoop => format!("v{version}.{extension}"),
+            Naming::Catalog => format!("{version:05}-{}.{extension}", uuid::Uuid::new_v4()),
+        };
+        let content = encode(&commit.new_metadata, gzip)?;
+        let file = folder.child(&name);
+        match store.create(&file, content.clone()).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(CommitOutcome::Conflict(format!("{name} was written by somebody else"))),
+            // The write may have arrived although its answer did not.
+            Err(error) => match store.read(&file).await {
+                Ok(found) if found == content => {}
+                _ => return Ok(CommitOutcome::Unknown(error.to_string())),
+            },
+        }
+        // Another writer may have used another spelling of the same version (gzip or not, another uuid).
+        match rivals(&store, &folder, version, &name).await {
+            Ok(rivals) if rivals.is_empty() => {}
+            Ok(rivals) => {
+                let why = format!("{name} was written while {} appeared", rivals.join(" and "));
+                return Ok(CommitOutcome::Unknown(why));
+            }
+            Err(error) => return Ok(CommitOutcome::Unknown(error.to_string())),
+        }
+        let mut notices = vec![];
+        if files.newest.naming == Naming::Hadoop
+            && let Err(error) = write_hint(&store, &folder, version).await
+        {
+            notices.push(format!("the commit is done, but {VERSION_HINT} could not be updated: {error}"));
+        }
+        let metadata_location = base.metadata.location().child(METADATA_FOLDER).child(&name).to_string();
+        Ok(CommitOutcome::Committed { metadata_location, notices })
+    }
+
+    async fn is_current(&self, table: &TableName, loaded: &LoadedTable, runtime: &Arc<RuntimeEnv>) -> Result<bool> {
+        let stores = Stores::new(runtime.clone());
+        let (_, _, files) = find_table(&stores, self.location(table)?).await?;
+        let known = loaded.metadata.metadata_location().rsplit('/').next().unwrap_or_default();
+        Ok(files.newest.name == known)
+    }
+}
+
+/// Finds the metadata files of a table. A `file:` location that is not there as it is written is tried with its percent
+/// signs decoded, because that is how URLs write spaces.
+async fn find_table(stores: &Stores, location: Location) -> Result<(Location, Store, MetadataFiles)> {
+    let location = location.with_path(location.path().trim_end_matches('/'));
+    let store = stores.store(&location)?;
+    let mut names = store.file_names(&location.child(METADATA_FOLDER)).await?;
+    let mut found_at = location.clone();
+    if names.is_empty() && location.scheme().eq_ignore_ascii_case("file") && location.path().contains('%') {
+        if let Some(decoded) = percent_decoded(location.path()) {
+            found_at = location.with_path(decoded);
+            names = store.file_names(&found_at.child(METADATA_FOLDER)).await?;
+        }
+    }
+    let files: Vec<MetadataFileName> = names.iter().filter_map(|name| MetadataFileName::parse(name)).collect();
+    let files = settle(&location, files)?;
+    Ok((found_at, store, files))
+}
+
+fn percent_decoded(path: &str) -> Option<String> {
+    let url = url::Url::parse(&format!("file://{path}")).ok()?;
+    url.to_file_path().ok()?.into_os_string().into_string().ok()
+}
+
+/// Settles which metadata file is the newest, or refuses.
+fn settle(location: &Location, mut files: Vec<MetadataFileName>) -> Result<MetadataFiles> {
+    let unclear = |why: String| Error::UnclearOwner { table: location.to_string(), why };
+    let example = |naming| files.iter().find(|file| file.naming == naming).map(|file| file.name.clone());
+    if let (Some(hadoop), Some(catalog)) = (example(Naming::Hadoop), example(Naming::Catalog)) {
+        return Err(unclear(format!(
+            "its metadata folder holds {hadoop}, which a file-system table has, and {catalog}, which a catalog writes. \
+             Which of the two schemes the table commits through is unknown, so nothing is touched. Name the table's \
+             catalog, or move the files of the wrong scheme away"
+        )));
+    }
+    files.sort_by(|a, b| (a.version, &a.name).cmp(&(b.version, &b.name)));
+    let Some(newest) = files.pop() else {
+        return Err(Error::TableNotFound {
+            table: location.to_string(),
+            why: "there is no metadata/*.metadata.json below it. Give the table's own folder".into(),
+        });
+    };
+    match files.last() {
+        Some(rival) if rival.version == newest.version => Err(unclear(format!(
+            "{} and {} both claim to be version {}. Which one is current is unknown, so nothing is touched. Name the \
+             table's catalog, or move the wrong file away",
+            rival.name, newest.name, newest.version
+        ))),
+        _ => Ok(MetadataFiles { newest, others: files }),
+    }
+}
+
+async fn read_metadata(store: &Store, folder: &Location, file: &MetadataFileName) -> Result<TableMetadata> {
+    let location = folder.child(&file.name);
+    TableMetadata::parse(&location.to_string(), &store.read(&location).await?)
+}
+
+/// Refuses a table that was found elsewhere than where it says it lives: its files would be compared with the wrong
+/// folder.
+fn check_location(found_at: &Location, metadata: &TableMetadata, store: &Store) -> Result<()> {
+    let stated = metadata.location();
+    if PathRules::new(found_at).same_place(found_at, stated) {
+        return Ok(());
+    }
+    // Links may give one folder two names.
+    let canonical = |location: &Location| store.as_local()?.canonical(location.path());
+    if stated.is_local() && found_at.is_local() {
+        let (found, stated) = (canonical(found_at), canonical(stated));
+        if found.is_some() && found == stated {
+            return Ok(());
+        }
+    }
+    Err(Error::UnclearOwner {
+        table: found_at.to_string(),
+        why: format!(
+            "its metadata says that it lives at {stated}. If the table was moved or copied, its files still carry the old \
+             paths and can't be told from orphans. Give the location that the metadata names"
+        ),
+    })
+}
+
+/// Says so when the hint disagrees with what is there.
+async fn check_hint(store: &Store, folder: &Location, version: u64) -> Result<Option<String>> {
+    let hint = match store.read(&folder.child(VERSION_HINT)).await {
+        Ok(hint) => String::from_utf8_lossy(&hint).trim().to_string(),
+        Err(error) if error.is_not_found() => {
+            return Ok(Some(format!("{VERSION_HINT} is missing; the newest version is {version}")));
+        }
+        Err(error) => return Err(error),
+    };
+    let agrees =
+        hint.parse() == Ok(version) || MetadataFileName::parse(&hint).is_some_and(|name| name.version == version);
+    Ok((!agrees).then(|| {
+        format!("{VERSION_HINT} says {hint:?}, but the newest version is {version}; the hint was not believed")
+    }))
+}
+
+async fn rivals(store: &Store, folder: &Location, version: u64, own: &str) -> Result<Vec<String>> {
+    let names = store.file_names(folder).await?;
+    let same_version = |name: &String| MetadataFileName::parse(name).is_some_and(|file| file.version == version);
+    Ok(names.into_iter().filter(same_version).filter(|name| name != own).collect())
+}
+
+/// Writes the hint, and renews the checksum that Hadoop's local file system keeps beside it: with a stale one Hadoop
+/// could not read the hint any more.
+async fn write_hint(store: &Store, folder: &Location, version: u64) -> Result<()> {
+    let hint = version.to_string();
+    store.replace(&folder.child(VERSION_HINT), Bytes::from(hint.clone())).await?;
+    let checksum = folder.child(&format!(".{VERSION_HINT}.crc"));
+    match store.as_local() {
+        Some(_) if store.size(&checksum).await?.is_some() => {
+            store.replace(&checksum, hadoop_checksum(hint.as_bytes())).await
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Hadoop's checksum file: magic, bytes per checksum (512), one CRC-32 a chunk.
+fn hadoop_checksum(content: &[u8]) -> Bytes {
+    const BYTES_PER_CHECKSUM: u32 = 512;
+    let mut out = b"crc\0".to_vec();
+    out.extend(BYTES_PER_CHECKSUM.to_be_bytes());
+    for chunk in content.chunks(BYTES_PER_CHECKSUM as usize) {
+        let mut crc = flate2::Crc::new();
+        crc.update(chunk);
+        out.extend(crc.sum().to_be_bytes());
+    }
+    out.into()
+}
+
+fn encode(json: &str, gzip: bool) -> Result<Bytes> {
+    if !gzip {
+        return Ok(Bytes::copy_from_slice(json.as_bytes()));
+    }
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder
+        .write_all(json.as_bytes())
+        .and_then(|()| encoder.finish())
+        .map(Bytes::from)
+        .map_err(|e| Error::io("compressing", "new table metadata", e))
+}
+
+/// The refs of a table as a commit asserts them.
+pub(crate) fn refs_of(metadata: &TableMetadata) -> BTreeMap<String, i64> {
+    metadata.refs().into_iter().map(|(name, reference)| (name, reference.snapshot_id)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> Vec<MetadataFileName> {
+        names.iter().filter_map(|name| MetadataFileName::parse(name)).collect()
+    }
+
+    fn newest(files: &[&str]) -> std::result::Result<String, String> {
+        let location = Location::parse("/t").unwrap();
+        settle(&location, names(files)).map(|files| files.newest.name).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn all_spellings_of_a_version_are_known() {
+        for name in ["v7.metadata.json", "v7.gz.metadata.json", "v7.metadata.json.gz"] {
+            let expected = MetadataFileName { name: name.into(), naming: Naming::Hadoop, version: 7 };
+            assert_eq!(MetadataFileName::parse(name), Some(expected));
+        }
+        for name in
+            ["00007-0a1b-2c.metadata.json", "7-x.gz.metadata.json", "00007-x.metadata.json.gz", "v7-x.metadata.json"]
+        {
+            let file = MetadataFileName::parse(name).unwrap();
+            assert_eq!((file.naming, file.version), (Naming::Catalog, 7), "{name}");
+        }
+        for other in [".v7.metadata.json.crc", "version-hint.text", "v7.json", "vx.metadata.json", "v+7.metadata.json"]
+        {
+            assert_eq!(MetadataFileName::parse(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn the_newest_is_the_highest_number_not_the_last_name() {
+        assert_eq!(
+            newest(&["v9.metadata.json", "v10.metadata.json", "v2.metadata.json"]).unwrap(),
+            "v10.metadata.json"
+        );
+        assert_eq!(newest(&["00009-b.metadata.json", "00010-a.metadata.json"]).unwrap(), "00010-a.metadata.json");
+    }
+
+    #[test]
+    fn what_is_unclear_is_refused_by_name() {
+        for (files, says) in [
+            (&["v1.metadata.json", "00002-x.metadata.json"][..], "v1.metadata.json"),
+            (&["v2.metadata.json", "v2.gz.metadata.json"], "both claim to be version 2"),
+            (&["00002-a.metadata.json", "00002-b.metadata.json"], "00002-a.metadata.json and 00002-b.metadata.json"),
+            (&[], "no metadata/*.metadata.json"),
+        ] {
+            let error = newest(files).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn hadoops_checksum_of_a_hint() {
+        // As Hadoop 3's LocalFileSystem writes it for the content "4".
+        assert_eq!(hadoop_checksum(b"4")[..8], *b"crc\0\0\0\x02\0");
+        assert_eq!(hadoop_checksum(b"123456789")[8..], 0xcbf4_3926u32.to_be_bytes());
+    }
+
+    #[test]
+    fn percent_signs_of_a_url_are_decoded_only_as_a_second_try() {
+        assert_eq!(percent_decoded("/a%20b/%C3%BC").unwrap(), "/a b/ü");
+    }
+}

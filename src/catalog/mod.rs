@@ -1,0 +1,274 @@
+//! Where a table's current metadata is named, and how a new version becomes the current one.
+//!
+//! A catalog answers two questions: which metadata is the newest, and did a commit on top of it win. It never deletes,
+//! and it never guesses: a commit whose outcome it can't tell is [`CommitOutcome::Unknown`].
+
+mod filesystem;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use serde::Serialize;
+
+pub use filesystem::FileSystemCatalog;
+pub(crate) use filesystem::{VERSION_HINT, refs_of};
+
+use crate::error::{Error, Result};
+use crate::table::{MetadataChange, TableMetadata};
+
+/// The name of a table in a catalog: a namespace of one or more parts, and the table.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+pub struct TableName {
+    /// The namespace's parts.
+    pub namespace: Vec<String>,
+    /// The table's own name.
+    pub name: String,
+}
+
+impl fmt::Display for TableName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.namespace.iter().try_for_each(|part| write!(f, "{part}."))?;
+        f.write_str(&self.name)
+    }
+}
+
+/// Who may commit to a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ownership {
+    /// The catalog that loaded the table commits to it.
+    Ours,
+    /// The metadata files bear a catalog's names, but the call came with a location: whoever names the current one is
+    /// unknown. Reading is fine, committing is not.
+    UnknownCatalog,
+}
+
+/// A table as a catalog sees it now.
+#[derive(Debug, Clone)]
+pub struct LoadedTable {
+    /// The table's name or location, for messages.
+    pub name: String,
+    /// The newest metadata.
+    pub metadata: TableMetadata,
+    /// Who may commit.
+    pub ownership: Ownership,
+    /// Other metadata that may be the current one for somebody: what it names counts as referenced. Filled only where
+    /// the owner is unknown.
+    pub other_metadata: Vec<TableMetadata>,
+    /// What the operator should know of how the table was found.
+    pub notices: Vec<String>,
+}
+
+/// A commit that a catalog is asked for.
+#[derive(Debug, Clone, Serialize)]
+pub struct TableCommit {
+    /// The uuid that the table must still have.
+    pub table_uuid: Option<String>,
+    /// Every ref that was seen, and the snapshot it must still point to. A ref that is not here must not exist.
+    pub expected_refs: BTreeMap<String, i64>,
+    /// The metadata file that must still be the current one, for catalogs that compare and swap a pointer.
+    pub base_metadata_location: String,
+    /// What to take out, for catalogs that apply changes themselves.
+    pub change: MetadataChange,
+    /// The complete new metadata as JSON, for catalogs that swap a pointer.
+    pub new_metadata: String,
+}
+
+/// What became of a commit.
+#[derive(Debug, Clone)]
+pub enum CommitOutcome {
+    /// It is done; `notices` say what the operator should know.
+    Committed {
+        /// The location of the new metadata.
+        metadata_location: String,
+        /// What the operator should know.
+        notices: Vec<String>,
+    },
+    /// It certainly did not happen, because the table changed meanwhile. Plan again.
+    Conflict(String),
+    /// Nobody knows. Nothing may be deleted.
+    Unknown(String),
+}
+
+/// A place that names the current metadata of tables.
+///
+/// An embedder implements this for an own catalog and passes it to
+/// [`MaintenanceBuilder::catalog`](crate::MaintenanceBuilder::catalog).
+#[async_trait]
+pub trait Catalog: Debug + Send + Sync {
+    /// Loads the newest metadata of a table. Must not answer from a cache: a stale answer is how live files get deleted.
+    ///
+    /// `runtime` holds the object stores of the session.
+    ///
+    /// # Errors
+    /// [`Error::TableNotFound`] when there is no such table.
+    async fn load(&self, table: &TableName, runtime: &Arc<RuntimeEnv>) -> Result<LoadedTable>;
+
+    /// Tries to make `commit.new_metadata` the current metadata of the table that `base` is a view of.
+    ///
+    /// # Errors
+    /// Only when the commit certainly did not happen and trying again won't help.
+    async fn commit(
+        &self,
+        table: &TableName,
+        base: &LoadedTable,
+        commit: &TableCommit,
+        runtime: &Arc<RuntimeEnv>,
+    ) -> Result<CommitOutcome>;
+
+    /// True when `loaded` is still the newest metadata. The default loads the table again.
+    async fn is_current(&self, table: &TableName, loaded: &LoadedTable, runtime: &Arc<RuntimeEnv>) -> Result<bool> {
+        let newest = self.load(table, runtime).await?;
+        Ok(newest.metadata.metadata_location() == loaded.metadata.metadata_location())
+    }
+}
+
+/// A table and the catalog that names it.
+#[derive(Debug, Clone)]
+pub(crate) struct TableHandle {
+    catalog: Arc<dyn Catalog>,
+    name: TableName,
+}
+
+impl TableHandle {
+    pub(crate) fn new(catalog: Arc<dyn Catalog>, name: TableName) -> Self {
+        Self { catalog, name }
+    }
+
+    pub(crate) async fn load(&self, runtime: &Arc<RuntimeEnv>) -> Result<LoadedTable> {
+        self.catalog.load(&self.name, runtime).await
+    }
+
+    pub(crate) async fn commit(
+        &self,
+        base: &LoadedTable,
+        commit: &TableCommit,
+        runtime: &Arc<RuntimeEnv>,
+    ) -> Result<CommitOutcome> {
+        self.catalog.commit(&self.name, base, commit, runtime).await
+    }
+
+    pub(crate) async fn is_current(&self, loaded: &LoadedTable, runtime: &Arc<RuntimeEnv>) -> Result<bool> {
+        self.catalog.is_current(&self.name, loaded, runtime).await
+    }
+}
+
+/// The catalogs and named tables of a session.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Catalogs {
+    /// Catalogs by lower-case name.
+    pub(crate) catalogs: HashMap<String, Arc<dyn Catalog>>,
+    /// Locations by lower-case table name.
+    pub(crate) tables: HashMap<String, String>,
+}
+
+impl Catalogs {
+    /// Finds what a table argument means: a registered name, `catalog.namespace.table`, or a location.
+    ///
+    /// Whatever holds a slash is a location; a relative path is resolved against the working directory. `default_catalog`
+    /// is the catalog of `CALL catalog.system.f(…)`.
+    pub(crate) fn resolve(&self, table: &str, default_catalog: Option<&str>) -> Result<TableHandle> {
+        if let Some(location) = self.tables.get(&table.to_lowercase()) {
+            return Ok(at_location(location));
+        }
+        if table.contains('/') {
+            return Ok(at_location(&absolute(table)?));
+        }
+        let mut parts: Vec<String> = table.split('.').map(str::to_string).collect();
+        let named =
+            parts.first().and_then(|first| self.catalogs.get(&first.to_lowercase())).filter(|_| parts.len() > 1);
+        let catalog = match (named, default_catalog.and_then(|name| self.catalogs.get(&name.to_lowercase()))) {
+            (Some(catalog), _) => {
+                parts.remove(0);
+                catalog
+            }
+            (None, Some(catalog)) => catalog,
+            (None, None) => return Err(self.unknown(table)),
+        };
+        match parts.pop() {
+            Some(name) if !name.is_empty() => {
+                Ok(TableHandle::new(catalog.clone(), TableName { namespace: parts, name }))
+            }
+            _ => Err(self.unknown(table)),
+        }
+    }
+
+    fn unknown(&self, table: &str) -> Error {
+        let mut known: Vec<&str> = self.tables.keys().chain(self.catalogs.keys()).map(String::as_str).collect();
+        known.sort_unstable();
+        let known = match known.is_empty() {
+            true => "no tables or catalogs are registered".to_string(),
+            false => format!("registered are: {}", known.join(", ")),
+        };
+        Error::TableNotFound {
+            table: table.into(),
+            why: format!("{known}. Give a registered name, or a location such as '/data/t' or 'file:///data/t'"),
+        }
+    }
+}
+
+/// A table by its location: one whose current metadata is found by looking at its folder.
+fn at_location(location: &str) -> TableHandle {
+    let name = TableName { namespace: vec![], name: location.to_string() };
+    TableHandle::new(Arc::new(FileSystemCatalog::default()), name)
+}
+
+fn absolute(table: &str) -> Result<String> {
+    if table.starts_with('/') || !crate::table::location::split(table).scheme.is_empty() {
+        return Ok(table.to_string());
+    }
+    let unusable = |why: String| Error::Location { location: table.into(), why };
+    let here = std::env::current_dir().map_err(|e| unusable(format!("the working directory is unknown: {e}")))?;
+    // Lexically: `x/../y` in a path that a person typed means what it says, links are resolved when the table is loaded.
+    let mut path = here.clone();
+    for part in table.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                path.pop();
+            }
+            part => path.push(part),
+        }
+    }
+    path.to_str().map(str::to_string).ok_or_else(|| unusable("the working directory's name is not UTF-8".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn catalogs() -> Catalogs {
+        let mut catalogs = Catalogs::default();
+        catalogs.catalogs.insert("lake".into(), Arc::new(FileSystemCatalog::default()));
+        catalogs.tables.insert("db.t".into(), "file:///data/t".into());
+        catalogs
+    }
+
+    fn resolved(table: &str, default_catalog: Option<&str>) -> String {
+        match catalogs().resolve(table, default_catalog) {
+            Ok(handle) => handle.name.to_string(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn names_catalogs_and_locations_are_told_apart() {
+        assert_eq!(resolved("DB.t", None), "file:///data/t");
+        assert_eq!(resolved("Lake.ns.t", None), "ns.t");
+        assert_eq!(resolved("ns.t", Some("lake")), "ns.t");
+        assert_eq!(resolved("s3://b/t", None), "s3://b/t");
+        assert_eq!(resolved("/data/t/", None), "/data/t/");
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(resolved("./a/../t", None), here.join("t").display().to_string());
+    }
+
+    #[test]
+    fn an_unknown_name_says_what_is_registered() {
+        for unknown in ["ns.t", "t", "lake", "lake.", ""] {
+            let error = resolved(unknown, None);
+            assert!(error.contains("registered are: db.t, lake"), "{unknown}: {error}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Looking at the table again before each batch of deletes.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use datafusion::execution::TaskContext;
+
+use crate::catalog::{LoadedTable, TableHandle};
+use crate::error::{Error, Result};
+use crate::reachability::live_files::{FileIdentity, LiveFiles, LiveFilesBuilder, Liveness};
+use crate::reachability::{Reading, for_each_live_entry, insert_metadata_files, list_manifests};
+use crate::report::{FileOutcome, FileStatus, SkipReason};
+
+/// The newest metadata that a plan was checked against. Notices when there is a newer one, and spares what is live in it.
+///
+/// Only what is new is read: manifests are immutable, so those that the plan was checked against need no second look.
+pub(crate) struct NewestMetadata {
+    handle: TableHandle,
+    task: Arc<TaskContext>,
+    identity: FileIdentity,
+    seen: LoadedTable,
+    /// Snapshots whose files the plan was checked against.
+    checked_snapshots: HashSet<i64>,
+    /// Manifests that the plan was checked against.
+    checked_manifests: HashSet<String>,
+    /// What newer metadata names, one set for every look that found something.
+    live_since: Vec<LiveFiles>,
+}
+
+impl NewestMetadata {
+    /// `seen` is the metadata that the plan holds for; the plan was checked against these snapshots and manifests.
+    pub(crate) fn new(
+        handle: TableHandle,
+        task: Arc<TaskContext>,
+        identity: FileIdentity,
+        seen: LoadedTable,
+        checked_snapshots: HashSet<i64>,
+        checked_manifests: HashSet<String>,
+    ) -> Self {
+        Self { handle, task, identity, seen, checked_snapshots, checked_manifests, live_since: Vec::new() }
+    }
+
+    /// The newest metadata seen so far.
+    pub(crate) fn seen(&self) -> &LoadedTable {
+        &self.seen
+    }
+
+    /// Spares every planned file of the batch that the newest metadata names.
+    ///
+    /// # Errors
+    /// When the newest metadata can't be read, or belongs to another table. Then nothing may be deleted any more.
+    pub(crate) async fn spare_live_files(&mut self, batch: &mut [FileOutcome]) -> Result<()> {
+        self.look_again().await?;
+        for file in batch.iter_mut().filter(|file| file.status == FileStatus::Planned) {
+            if self.live_since.iter_mut().any(|live| live.probe(&file.path) != Liveness::Dead) {
+                file.status = FileStatus::Spared(SkipReason::LiveAgain);
+            }
+        }
+        Ok(())
+    }
+
+    async fn look_again(&mut self) -> Result<()> {
+        let runtime = self.task.runtime_env();
+        if self.handle.is_current(&self.seen, &runtime).await? {
+            return Ok(());
+        }
+        let newest = self.handle.load(&runtime).await?;
+        if newest.metadata.table_uuid() != self.seen.metadata.table_uuid() {
+            return Err(Error::Guard {
+                table: newest.name.clone(),
+                found: format!(
+                    "the table was replaced while files were being deleted: its uuid is now {}",
+                    newest.metadata.table_uuid().unwrap_or("absent")
+                ),
+            });
+        }
+        self.add(newest).await
+    }
+
+    async fn add(&mut self, newest: LoadedTable) -> Result<()> {
+        let snapshots: Vec<_> = std::iter::once(&newest.metadata)
+            .chain(&newest.other_metadata)
+            .flat_map(|metadata| metadata.snapshots())
+            .filter(|snapshot| !self.checked_snapshots.contains(&snapshot.snapshot_id))
+            .collect();
+        let listed = list_manifests(&snapshots, Reading::Strict, &self.task).await?;
+        let mut live = LiveFilesBuilder::new(self.identity.clone(), self.task.memory_pool());
+        for metadata in std::iter::once(&newest.metadata).chain(&newest.other_metadata) {
+            insert_metadata_files(metadata, &mut live)?;
+        }
+        for manifest in &listed.manifests {
+            live.insert(&manifest.reference.location, false)?;
+        }
+        let unread: Vec<_> = listed
+            .manifests
+            .into_iter()
+            .filter(|manifest| !self.checked_manifests.contains(&manifest.reference.location))
+            .collect();
+        for_each_live_entry(&unread, Reading::Strict, &self.task, |entry| live.insert(entry.path, false)).await?;
+        self.live_since.push(live.build());
+        self.checked_snapshots.extend(snapshots.iter().map(|snapshot| snapshot.snapshot_id));
+        self.checked_manifests.extend(unread.into_iter().map(|manifest| manifest.reference.location));
+        self.seen = newest;
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for NewestMetadata {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NewestMetadata").field("seen", &self.seen.metadata.metadata_location()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,316 @@
+//! `expire_snapshots`: removes old snapshots, the refs that outlived their age, and the files that only these needed.
+//!
+//! The order is fixed: everything is read and decided first; the new metadata is committed; the table is looked at again;
+//! only then files go. A commit that loses a race starts over with the newest metadata; a commit of which nobody knows
+//! whether it happened deletes nothing.
+
+mod plan;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use datafusion::execution::TaskContext;
+
+pub use plan::ExpirePlan;
+use plan::{Summary, finish_report};
+
+use super::{Arguments, BoundCall, Parameter, ParameterKind, Procedure, parameter};
+use crate::catalog::{CommitOutcome, LoadedTable, Ownership, TableHandle};
+use crate::deletion::{DeletionOptions, DeletionPlan, NewestMetadata, delete_files};
+use crate::error::{Error, Result};
+use crate::maintenance::RunContext;
+use crate::options::MaintenanceOptions;
+use crate::report::{Operation, Output, Report};
+use crate::retention::RetentionPolicy;
+use crate::storage::Stores;
+use crate::table::TableMetadata;
+
+/// How often a commit that lost a race is planned again, when the table doesn't say (`commit.retry.num-retries`).
+const DEFAULT_RETRIES: u32 = 4;
+
+/// Options of an expiry. The default follows the table's own policy.
+#[derive(Debug, Clone, Default)]
+pub struct ExpireSnapshots {
+    /// Which snapshots go.
+    pub policy: RetentionPolicy,
+    /// Refuse a plan that deletes more files than this.
+    pub max_delete_count: Option<u64>,
+    /// How many deletes run at once; the session's `max_concurrent_deletes` by default.
+    pub max_concurrent_deletes: Option<usize>,
+    /// Also delete expired files outside the table's own roots. They may belong to somebody else.
+    pub delete_external_files: bool,
+    /// The table's metadata files bear a catalog's names, but no catalog owns the table.
+    pub no_catalog: bool,
+}
+
+/// An expiry whose commit is done: what is left is to delete files.
+#[derive(Debug)]
+pub struct CommittedExpiry {
+    summary: Summary,
+    options: ExpireSnapshots,
+    deletion: DeletionPlan,
+    newest: NewestMetadata,
+}
+
+/// Outcome of one attempt to commit a plan.
+pub(crate) enum Attempt {
+    Committed(Box<CommittedExpiry>),
+    Conflict(String),
+}
+
+/// Plans an expiry. Changes nothing.
+pub(crate) async fn plan(
+    handle: TableHandle,
+    options: &ExpireSnapshots,
+    now_ms: i64,
+    task: &Arc<TaskContext>,
+) -> Result<ExpirePlan> {
+    plan::plan(handle, options, now_ms, task).await
+}
+
+/// Plans, commits and deletes; plans again when the commit loses a race.
+pub(crate) async fn run(handle: TableHandle, options: &ExpireSnapshots, context: &RunContext) -> Result<Report> {
+    let now_ms = context.maintenance.now_ms();
+    let mut attempt = 0;
+    loop {
+        let plan = plan(handle.clone(), options, now_ms, &context.task).await?;
+        if plan.is_noop() {
+            return Ok(plan.report_of(vec![], false));
+        }
+        attempt += 1;
+        let (table, retries) = (plan.table.name.clone(), retries(plan.metadata()));
+        match commit(plan, &context.task).await? {
+            Attempt::Committed(committed) => return delete(*committed, context).await,
+            Attempt::Conflict(why) if attempt > retries => {
+                return Err(Error::Conflict { table, attempts: attempt, why });
+            }
+            Attempt::Conflict(why) => {
+                tracing::info!(table, attempt, why, "the commit lost a race; planning again");
+                tokio::time::sleep(Duration::from_millis(100 << attempt.min(6))).await;
+            }
+        }
+        if context.cancellation.is_cancelled() {
+            return Err(Error::Cancelled { deleted: 0, planned: 0, committed: "nothing was committed" });
+        }
+    }
+}
+
+fn retries(metadata: &TableMetadata) -> u32 {
+    metadata.properties().get("commit.retry.num-retries").and_then(|n| n.parse().ok()).unwrap_or(DEFAULT_RETRIES)
+}
+
+/// Commits a plan through the table's own catalog.
+pub(crate) async fn commit(plan: ExpirePlan, task: &Arc<TaskContext>) -> Result<Attempt> {
+    refuse_unknown_owner(&plan)?;
+    let runtime = task.runtime_env();
+    match plan.handle.commit(&plan.table, plan.commit_request(), &runtime).await? {
+        CommitOutcome::Conflict(why) => Ok(Attempt::Conflict(why)),
+        CommitOutcome::Unknown(why) => Err(Error::CommitUnknown { table: plan.table.name.clone(), why }),
+        CommitOutcome::Committed { metadata_location, notices } => {
+            let newest = plan.handle.load(&runtime).await?;
+            let mut committed = confirm(plan, newest, Some(&metadata_location), task)?;
+            committed.summary.notices.extend(notices);
+            Ok(Attempt::Committed(Box::new(committed)))
+        }
+    }
+}
+
+fn refuse_unknown_owner(plan: &ExpirePlan) -> Result<()> {
+    if plan.table.ownership == Ownership::Ours || plan.options.no_catalog {
+        return Ok(());
+    }
+    Err(Error::UnclearOwner {
+        table: plan.table.name.clone(),
+        why: format!(
+            "its newest metadata is {}, a name that catalogs give. A commit by location would be invisible to the catalog, \
+             which would go on using the files that this call deletes. Name the table in its catalog; or give \
+             no_catalog => true if really no catalog owns it. dry_run => true works as it is",
+            plan.metadata().metadata_location()
+        ),
+    })
+}
+
+/// Checks that the newest metadata shows the commit, whoever made it; `committed_location` is known if we did.
+///
+/// # Errors
+/// [`Error::CommitUnknown`] when it doesn't: an expired snapshot is still there, or something that should stay is gone.
+pub(crate) fn confirm(
+    plan: ExpirePlan,
+    newest: LoadedTable,
+    committed_location: Option<&str>,
+    task: &Arc<TaskContext>,
+) -> Result<CommittedExpiry> {
+    let unconfirmed = |why: String| Err(Error::CommitUnknown { table: plan.table.name.clone(), why });
+    let commit = plan.commit_request();
+    if newest.metadata.table_uuid() != commit.table_uuid.as_deref() {
+        return unconfirmed("the newest metadata has another table-uuid".into());
+    }
+    if let Some(id) = commit.change.removed_snapshot_ids.iter().find(|id| newest.metadata.snapshot(**id).is_some()) {
+        return unconfirmed(format!("the newest metadata still has snapshot {id}"));
+    }
+    let refs = newest.metadata.refs();
+    let lost = |name: &&String| !commit.change.removed_refs.contains(*name) && !refs.contains_key(*name);
+    if let Some(name) = commit.expected_refs.keys().find(lost) {
+        return unconfirmed(format!("the newest metadata has no ref {name}, which should have stayed"));
+    }
+    let (summary, options) = (plan.summary(), plan.options.clone());
+    let (deletion, newest) = plan.into_deletion(newest, committed_location, task.clone());
+    Ok(CommittedExpiry { summary, options, deletion, newest })
+}
+
+/// Deletes what a committed expiry freed.
+pub(crate) async fn delete(committed: CommittedExpiry, context: &RunContext) -> Result<Report> {
+    let CommittedExpiry { summary, options, deletion, mut newest } = committed;
+    let delete_options = DeletionOptions {
+        concurrency: options.max_concurrent_deletes.unwrap_or(context.options().max_concurrent_deletes),
+        cancellation: context.cancellation.clone(),
+        committed: Operation::ExpireSnapshots.committed(),
+    };
+    let stores = Stores::new(context.task.runtime_env());
+    let files = delete_files(deletion, &stores, &mut newest, &delete_options).await?;
+    Ok(finish_report(&summary, files, false))
+}
+
+/// The procedure as SQL sees it.
+#[derive(Debug)]
+pub(crate) struct ExpireSnapshotsProcedure;
+
+#[derive(Debug, Clone)]
+struct ExpireSnapshotsCall {
+    table: String,
+    catalog: Option<String>,
+    options: ExpireSnapshots,
+    output: Output,
+    dry_run: bool,
+    described: String,
+}
+
+impl Procedure for ExpireSnapshotsProcedure {
+    fn name(&self) -> &'static str {
+        "expire_snapshots"
+    }
+
+    fn parameters(&self) -> &'static [Parameter] {
+        PARAMETERS
+    }
+
+    fn bind(&self, arguments: Arguments, options: &MaintenanceOptions) -> Result<Arc<dyn BoundCall>> {
+        arguments.exclusive("older_than", "retention_threshold")?;
+        for policy in ["older_than", "retention_threshold", "retain_last"] {
+            arguments.exclusive("snapshot_ids", policy)?;
+        }
+        let threshold = arguments.duration("retention_threshold").map(|ago| arguments.now_ms.saturating_sub(ago));
+        let older_than_ms = arguments.timestamp("older_than").or(threshold);
+        let floor = super::duration_option("expire_snapshots_min_retention", &options.expire_snapshots_min_retention)?;
+        super::require_retention(&arguments, older_than_ms, floor, "expire_snapshots_min_retention")?;
+        let policy = RetentionPolicy {
+            older_than_ms,
+            expire_before_ms: arguments.timestamp("expire_before"),
+            retain_last: arguments.integer("retain_last"),
+            snapshot_ids: arguments.ids("snapshot_ids"),
+            clean_expired_metadata: arguments.boolean("clean_expired_metadata").unwrap_or(false),
+        };
+        Ok(Arc::new(ExpireSnapshotsCall {
+            table: arguments.table()?,
+            catalog: arguments.catalog.clone(),
+            options: ExpireSnapshots {
+                policy,
+                max_delete_count: arguments.integer("max_delete_count").map(|n| n.unsigned_abs()),
+                max_concurrent_deletes: super::concurrency(&arguments),
+                delete_external_files: arguments.boolean("delete_external_files").unwrap_or(false),
+                no_catalog: arguments.boolean("no_catalog").unwrap_or(false),
+            },
+            output: arguments.output(),
+            dry_run: arguments.boolean("dry_run").unwrap_or(false),
+            described: arguments.describe(),
+        }))
+    }
+}
+
+#[async_trait]
+impl BoundCall for ExpireSnapshotsCall {
+    fn operation(&self) -> Operation {
+        Operation::ExpireSnapshots
+    }
+
+    fn output(&self) -> Output {
+        self.output
+    }
+
+    fn dry_run(&self) -> bool {
+        self.dry_run
+    }
+
+    fn as_dry_run(&self) -> Arc<dyn BoundCall> {
+        Arc::new(Self { dry_run: true, ..self.clone() })
+    }
+
+    fn describe(&self) -> String {
+        self.described.clone()
+    }
+
+    async fn run(&self, context: RunContext) -> Result<Report> {
+        let started = Instant::now();
+        let handle = context.maintenance.resolve(&self.table, self.catalog.as_deref())?;
+        let mut report = if self.dry_run {
+            plan(handle, &self.options, context.maintenance.now_ms(), &context.task).await?.report()
+        } else {
+            run(handle, &self.options, &context).await?
+        };
+        report.metrics.elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        super::complete_or_error(report, self.output)
+    }
+}
+
+/// Spark's order in `CALL`; the one positional argument of `EXECUTE` is ClickHouse's `expire_before`.
+const PARAMETERS: &[Parameter] = &[
+    Parameter {
+        aliases: &["table_name"],
+        ..parameter("table", ParameterKind::Table, Some(0), "the table: a registered name or a location")
+    },
+    parameter("older_than", ParameterKind::Timestamp, Some(1), "snapshots older than this may expire"),
+    parameter("retain_last", ParameterKind::Integer(1), Some(2), "keep at least this many snapshots of each branch"),
+    parameter("max_concurrent_deletes", ParameterKind::Integer(1), Some(3), "how many deletes run at once"),
+    parameter("stream_results", ParameterKind::Boolean, Some(4), "accepted for Spark's scripts; has no effect"),
+    parameter("snapshot_ids", ParameterKind::Ids, Some(5), "expire exactly these snapshots and no others"),
+    parameter(
+        "clean_expired_metadata",
+        ParameterKind::Boolean,
+        Some(6),
+        "also remove schemas and partition specs that nothing uses any more",
+    ),
+    Parameter {
+        execute_position: Some(0),
+        ..parameter(
+            "expire_before",
+            ParameterKind::Timestamp,
+            None,
+            "snapshots that are not older than this stay, whatever the other rules say",
+        )
+    },
+    Parameter {
+        aliases: &["retention_period", "min_age"],
+        ..parameter("retention_threshold", ParameterKind::Duration, None, "older_than as a duration before now")
+    },
+    parameter("dry_run", ParameterKind::Boolean, None, "plan and report, change nothing"),
+    parameter("max_delete_count", ParameterKind::Integer(0), None, "refuse a plan that deletes more files than this"),
+    parameter(
+        "delete_external_files",
+        ParameterKind::Boolean,
+        None,
+        "also delete expired files outside the table's own roots; they may belong to somebody else",
+    ),
+    parameter(
+        "no_catalog",
+        ParameterKind::Boolean,
+        None,
+        "the table's metadata files look like a catalog's, but no catalog owns the table",
+    ),
+    parameter(
+        "output",
+        ParameterKind::Choice(&["metrics", "columns", "files", "snapshots"]),
+        None,
+        "which rows to return",
+    ),
+];

@@ -1,0 +1,271 @@
+//! Where orphans are looked for, and which of the listed files are considered at all.
+
+use std::collections::HashSet;
+
+use datafusion::arrow::array::{Array, AsArray, RecordBatch};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, TimeUnit, TimestampMillisecondType};
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+
+use crate::error::{Error, Result};
+use crate::maintenance::RunContext;
+use crate::report::FileKind;
+use crate::storage::{Listed, ListedFile, Store};
+use crate::table::location::{is_below, normalize_local, split};
+use crate::table::{Location, PathRules, Root, Roots, TableMetadata};
+
+/// The folder that is searched for orphans: one of the table's roots, or a folder inside one.
+#[derive(Debug, Clone)]
+pub(super) struct Scope {
+    pub folder: Location,
+    /// True when the folder is the table's location itself.
+    pub whole_table: bool,
+}
+
+impl Scope {
+    /// Resolves the `location` argument. Relative paths start at the table's location; `data`, `data/`, `./data/` and
+    /// `data//` are one place.
+    ///
+    /// # Errors
+    /// [`Error::Location`] for whatever leaves the table's roots, `..` included.
+    pub(super) fn resolve(metadata: &TableMetadata, location: Option<&str>, rules: &PathRules) -> Result<Self> {
+        let table = metadata.location();
+        let table = table.with_path(table.path().trim_end_matches('/'));
+        let Some(text) = location else { return Ok(Self { folder: table, whole_table: true }) };
+        let outside = |why: &str| Err(Error::Location { location: text.to_string(), why: why.to_string() });
+        if text.split('/').any(|segment| segment == "..") {
+            return outside("a location with '..' is not followed. Name the folder itself");
+        }
+        let folder = match Location::parse(text) {
+            Ok(absolute) if absolute.is_local() => absolute.with_path(normalize_local(absolute.path()).into_owned()),
+            Ok(absolute) => absolute.with_path(absolute.path().trim_end_matches('/')),
+            Err(_) => {
+                let segments = text.split('/').filter(|segment| !segment.is_empty() && *segment != ".");
+                segments.fold(table.clone(), |folder, segment| folder.child(segment))
+            }
+        };
+        if rules.same_place(&folder, &table) {
+            return Ok(Self { folder: table, whole_table: true });
+        }
+        let roots = metadata.roots(rules.clone());
+        let is_root = roots.iter().any(|root| rules.same_place(&folder, &root.location));
+        if is_root || roots.contains(&folder.to_string()) {
+            return Ok(Self { folder, whole_table: false });
+        }
+        let named: Vec<String> = roots.iter().map(|root| format!("{} ({})", root.location, root.named_by)).collect();
+        outside(&format!(
+            "it is not inside the table's own folders, which are {}. Files elsewhere may belong to other tables",
+            named.join(", ")
+        ))
+    }
+
+    /// The folder as a set of roots, to ask what lies in it.
+    pub(super) fn as_roots(&self, rules: &PathRules) -> Roots {
+        Roots::new(vec![Root { location: self.folder.clone(), named_by: "location" }], rules.clone())
+    }
+
+    /// A listed path as a location string, with the folder's scheme and authority.
+    pub(super) fn location_of(&self, path: &str) -> String {
+        self.folder.with_path(path).to_string()
+    }
+}
+
+/// Spark's rule for hidden names: a part below the listed folder that starts with `_` or `.` hides the file, unless it is
+/// the folder of a partition field whose own name starts so (`_field=value`).
+#[derive(Debug)]
+pub(super) struct HiddenNames {
+    folder: String,
+    partition_prefixes: HashSet<String>,
+}
+
+impl HiddenNames {
+    pub(super) fn new(scope: &Scope, metadata: &TableMetadata) -> Self {
+        let hidden_fields = metadata.partition_field_names().filter(|name| is_hidden(name));
+        Self {
+            folder: scope.folder.path().trim_end_matches('/').to_string(),
+            partition_prefixes: hidden_fields.map(|name| format!("{name}=")).collect(),
+        }
+    }
+
+    pub(super) fn hides(&self, path: &str) -> bool {
+        let below = path.strip_prefix(&self.folder).unwrap_or(path);
+        below.split('/').any(|part| {
+            is_hidden(part) && !self.partition_prefixes.iter().any(|prefix| part.starts_with(prefix.as_str()))
+        })
+    }
+}
+
+fn is_hidden(name: &str) -> bool {
+    name.starts_with(['_', '.'])
+}
+
+/// What the name of an unreferenced file says of its kind. For counting only: names decide nothing.
+pub(super) fn kind_by_name(path: &str) -> FileKind {
+    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+    if folder.ends_with("/metadata") {
+        return match name {
+            _ if is_metadata_file(name) || name.contains(".metadata.json") => FileKind::Metadata,
+            _ if name.ends_with(".puffin") || name.ends_with(".stats") => FileKind::Statistics,
+            _ if name.starts_with("snap-") && name.ends_with(".avro") => FileKind::ManifestList,
+            _ if name.ends_with(".avro") => FileKind::Manifest,
+            _ => FileKind::Unknown,
+        };
+    }
+    let is_table_file = [".parquet", ".orc", ".avro"].iter().any(|extension| name.ends_with(extension));
+    match name {
+        _ if name.ends_with(".puffin") => FileKind::DeletionVector,
+        _ if name.contains("eq-del") && is_table_file => FileKind::EqualityDeletes,
+        _ if (name.contains("-deletes.") || name.contains("-delete-")) && is_table_file => FileKind::PositionDeletes,
+        _ if is_table_file => FileKind::Data,
+        _ => FileKind::Unknown,
+    }
+}
+
+/// True for names that table metadata files have, in any naming scheme.
+pub(super) fn is_metadata_file(name: &str) -> bool {
+    !name.starts_with('.') && (name.ends_with(".metadata.json") || name.ends_with(".metadata.json.gz"))
+}
+
+/// The files to consider: a listing of the folder, or the rows of a relation that stands for one.
+pub(super) fn listed_files(store: &Store, scope: &Scope) -> BoxStream<'static, Result<(String, Listed)>> {
+    let scope_for_names = scope.clone();
+    store
+        .list(&scope.folder)
+        .map_ok(move |listed| {
+            let path = match &listed {
+                Listed::File(file) => &file.path,
+                Listed::Link { path, .. } | Listed::Unusable { path, .. } => path,
+            };
+            (scope_for_names.location_of(path), listed)
+        })
+        .boxed()
+}
+
+/// Spark's `file_list_view`: a relation with `file_path` (text) and `last_modified` (timestamp), optionally `file_size`.
+///
+/// Only rows below the scope's folder count, by whole path segments and whatever their scheme: a path with another scheme
+/// is what `prefix_mismatch_mode` is about.
+pub(super) async fn relation_files(
+    relation: &str,
+    scope: &Scope,
+    rules: &PathRules,
+    context: &RunContext,
+) -> Result<BoxStream<'static, Result<(String, Listed)>>> {
+    let frame = context.maintenance.session()?.table(relation).await?;
+    let folder = rules.path(split(&scope.folder.to_string())).into_owned();
+    let rules = rules.clone();
+    let batches = frame.execute_stream().await?;
+    Ok(batches
+        .map_err(Error::from)
+        .and_then(move |batch| {
+            let rows = relation_rows(&batch, &folder, &rules);
+            async move { Ok(futures::stream::iter(rows?).map(Ok)) }
+        })
+        .try_flatten()
+        .boxed())
+}
+
+fn relation_rows(batch: &RecordBatch, folder: &str, rules: &PathRules) -> Result<Vec<(String, Listed)>> {
+    let wrong = |message: String| Error::argument("remove_orphan_files", format!("file_list_view: {message}"));
+    let column =
+        |name: &str| batch.column_by_name(name).ok_or_else(|| wrong(format!("the relation has no column {name}")));
+    let (paths, modified) = (column("file_path")?, column("last_modified")?);
+    if !matches!(paths.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) {
+        return Err(wrong(format!("Invalid file_path column: {} is not a string", paths.data_type())));
+    }
+    if !matches!(modified.data_type(), DataType::Timestamp(..)) {
+        return Err(wrong(format!("Invalid last_modified column: {} is not a timestamp", modified.data_type())));
+    }
+    let paths = cast(paths, &DataType::Utf8)?;
+    let paths = paths.as_string::<i32>();
+    let modified = cast(modified, &DataType::Timestamp(TimeUnit::Millisecond, None))?;
+    let modified = modified.as_primitive::<TimestampMillisecondType>();
+    let sizes = batch.column_by_name("file_size").and_then(|sizes| cast(sizes, &DataType::UInt64).ok());
+    let mut rows = Vec::new();
+    for row in (0..batch.num_rows()).filter(|row| !paths.is_null(*row)) {
+        let location = paths.value(row);
+        let path = rules.path(split(location));
+        if !is_below(&path, folder) {
+            continue;
+        }
+        let sizes = sizes.as_ref().map(|sizes| sizes.as_primitive::<datafusion::arrow::datatypes::UInt64Type>());
+        let file = ListedFile {
+            path: path.into_owned(),
+            size: sizes.filter(|sizes| !sizes.is_null(row)).map_or(0, |sizes| sizes.value(row)),
+            modified_ms: (!modified.is_null(row)).then(|| modified.value(row)),
+        };
+        rows.push((location.to_string(), Listed::File(file)));
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata() -> TableMetadata {
+        let text = r#"{"format-version":2,"location":"file:/w/t/","properties":{"write.data.path":"file:/elsewhere/d"},
+            "partition-specs":[{"spec-id":0,"fields":[{"name":"_c"},{"name":"d"}]}]}"#;
+        TableMetadata::parse("file:/w/t/metadata/v1.metadata.json", text.as_bytes()).unwrap()
+    }
+
+    fn scope(location: Option<&str>) -> Result<Scope> {
+        let metadata = metadata();
+        Scope::resolve(&metadata, location, &PathRules::new(metadata.location()))
+    }
+
+    #[test]
+    fn spellings_of_one_folder_are_one_place() {
+        for spelling in ["data", "data/", "./data/", "data//", "/w/t/data", "file:///w/t/data/", "file:/w//t/./data"] {
+            let folder = scope(Some(spelling)).unwrap().folder;
+            assert_eq!(folder.path(), "/w/t/data", "{spelling}");
+        }
+        for spelling in [None, Some("."), Some("./"), Some("/w/t"), Some("file:///w/t/"), Some("")] {
+            let scope = scope(spelling).unwrap();
+            assert!(scope.whole_table && scope.folder.path() == "/w/t", "{spelling:?}");
+        }
+        assert_eq!(scope(Some("file:/elsewhere/d")).unwrap().folder.path(), "/elsewhere/d");
+    }
+
+    #[test]
+    fn what_leaves_the_table_is_refused() {
+        for outside in ["..", "../t2", "data/../../t2", "/w", "/w/t2", "/w/t_2", "/", "s3://w/t", "file:/elsewhere"] {
+            let error = scope(Some(outside)).unwrap_err().to_string();
+            assert!(error.contains(outside), "{error}");
+        }
+    }
+
+    #[test]
+    fn hidden_names_are_sparks() {
+        let metadata = metadata();
+        let hidden = HiddenNames::new(&scope(None).unwrap(), &metadata);
+        for name in ["data/_tmp/f", "data/.f.crc", "_SUCCESS", "data/_c_trunc/f", "data/_c/f", ".x/y/z"] {
+            assert!(hidden.hides(&format!("/w/t/{name}")), "{name}");
+        }
+        for name in ["data/_c=1/f", "data/d=_x/f", "data/a_b/f.", "metadata/x"] {
+            assert!(!hidden.hides(&format!("/w/t/{name}")), "{name}");
+        }
+        let inside = Scope { folder: Location::parse("file:/w/t/_tmp").unwrap(), whole_table: false };
+        assert!(!HiddenNames::new(&inside, &metadata).hides("/w/t/_tmp/f"), "the folder's own name hides nothing");
+    }
+
+    #[test]
+    fn kinds_by_name() {
+        for (path, kind) in [
+            ("/t/metadata/v1.metadata.json", FileKind::Metadata),
+            ("/t/metadata/00001-x.gz.metadata.json", FileKind::Metadata),
+            ("/t/metadata/snap-1-2-x.avro", FileKind::ManifestList),
+            ("/t/metadata/x-m0.avro", FileKind::Manifest),
+            ("/t/metadata/x.stats", FileKind::Statistics),
+            ("/t/metadata/notes.txt", FileKind::Unknown),
+            ("/t/data/x.parquet", FileKind::Data),
+            ("/t/data/x-deletes.parquet", FileKind::PositionDeletes),
+            ("/t/data/x-deletes.puffin", FileKind::DeletionVector),
+            ("/t/data/eq-delete-x.parquet", FileKind::EqualityDeletes),
+            ("/t/data/README.md", FileKind::Unknown),
+        ] {
+            assert_eq!(kind_by_name(path), kind, "{path}");
+        }
+    }
+}

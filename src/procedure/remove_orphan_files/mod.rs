@@ -1,0 +1,292 @@
+//! `remove_orphan_files`: deletes files below a table that nothing in its metadata names.
+
+mod guards;
+mod listing;
+mod plan;
+mod references;
+mod search;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use async_trait::async_trait;
+
+pub use plan::OrphanPlan;
+
+use super::{Arguments, BoundCall, Parameter, ParameterKind, Procedure, parameter};
+use crate::catalog::TableHandle;
+use crate::deletion::{DeletionOptions, delete_files};
+use crate::error::Result;
+use crate::maintenance::RunContext;
+use crate::options::MaintenanceOptions;
+use crate::report::{Operation, Output, Report};
+use crate::table::{PathRules, TableMetadata};
+
+/// `older_than` when it isn't given: 3 days before now.
+pub const DEFAULT_ORPHAN_AGE_MS: i64 = 3 * 24 * 60 * 60 * 1000;
+
+/// What happens to a listed file whose path is live under another scheme or authority.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PrefixMismatchMode {
+    /// The call fails before any delete, naming the conflicting pairs.
+    #[default]
+    Error,
+    /// The file is kept and counted.
+    Ignore,
+    /// The file is an orphan.
+    Delete,
+}
+
+/// Options of an orphan removal.
+#[derive(Debug, Clone)]
+pub struct RemoveOrphanFiles {
+    /// Only files last modified strictly before this go, ms since the epoch.
+    pub cutoff_ms: i64,
+    /// What "now" is, ms since the epoch: modification times far ahead of it are not believed.
+    pub now_ms: i64,
+    /// Search only this folder: relative to the table's location or absolute, inside the table's roots.
+    pub location: Option<String>,
+    /// A relation of the session with `file_path` and `last_modified` to use instead of a listing.
+    pub file_list_view: Option<String>,
+    /// Schemes that mean the same: from (a comma-separated list) and to.
+    pub equal_schemes: Vec<(String, String)>,
+    /// Authorities that mean the same: from (a comma-separated list) and to.
+    pub equal_authorities: Vec<(String, String)>,
+    /// What happens to a file whose path is live under another scheme or authority.
+    pub prefix_mismatch_mode: PrefixMismatchMode,
+    /// Refuse a plan that deletes more files than this.
+    pub max_delete_count: Option<u64>,
+    /// Refuse a plan that deletes more than this share (0 to 1) of the listed files.
+    pub max_delete_fraction: Option<f64>,
+    /// How many deletes run at once; the session's `max_concurrent_deletes` by default.
+    pub max_concurrent_deletes: Option<usize>,
+    /// Go on although live files of the table do not exist.
+    pub allow_missing_files: bool,
+}
+
+impl RemoveOrphanFiles {
+    /// Files older than `cutoff_ms` (ms since the epoch) at the time `now_ms`, everything else by default.
+    ///
+    /// The caller answers for the age: a cut-off too close to now takes the files of running writes. SQL has a floor of
+    /// 24 hours.
+    pub fn older_than(cutoff_ms: i64, now_ms: i64) -> Self {
+        Self {
+            cutoff_ms,
+            now_ms,
+            location: None,
+            file_list_view: None,
+            equal_schemes: vec![],
+            equal_authorities: vec![],
+            prefix_mismatch_mode: PrefixMismatchMode::default(),
+            max_delete_count: None,
+            max_delete_fraction: None,
+            max_concurrent_deletes: None,
+            allow_missing_files: false,
+        }
+    }
+
+    fn path_rules(&self, metadata: &TableMetadata) -> PathRules {
+        fn pairs(map: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> {
+            map.iter().map(|(from, to)| (from.as_str(), to.as_str()))
+        }
+        PathRules::new(metadata.location())
+            .with_equal_schemes(pairs(&self.equal_schemes))
+            .with_equal_authorities(pairs(&self.equal_authorities))
+    }
+}
+
+/// Plans a removal of orphans. Changes nothing.
+pub(crate) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, context: &RunContext) -> Result<OrphanPlan> {
+    plan::plan(handle, options, context).await
+}
+
+/// Deletes the orphans of a plan.
+pub(crate) async fn execute(plan: OrphanPlan, concurrency: Option<usize>, context: &RunContext) -> Result<Report> {
+    let summary = plan.summary();
+    let OrphanPlan { deletion, mut newest, .. } = plan;
+    let options = DeletionOptions {
+        concurrency: concurrency.unwrap_or(context.options().max_concurrent_deletes),
+        cancellation: context.cancellation.clone(),
+        committed: Operation::RemoveOrphanFiles.committed(),
+    };
+    let stores = crate::storage::Stores::new(context.task.runtime_env());
+    let files = delete_files(deletion, &stores, &mut newest, &options).await?;
+    Ok(summary.report(files, false))
+}
+
+/// The procedure as SQL sees it.
+#[derive(Debug)]
+pub(crate) struct RemoveOrphanFilesProcedure;
+
+#[derive(Debug, Clone)]
+struct RemoveOrphanFilesCall {
+    table: String,
+    catalog: Option<String>,
+    options: RemoveOrphanFiles,
+    output: Output,
+    dry_run: bool,
+    described: String,
+}
+
+impl Procedure for RemoveOrphanFilesProcedure {
+    fn name(&self) -> &'static str {
+        "remove_orphan_files"
+    }
+
+    fn parameters(&self) -> &'static [Parameter] {
+        PARAMETERS
+    }
+
+    fn bind(&self, arguments: Arguments, options: &MaintenanceOptions) -> Result<Arc<dyn BoundCall>> {
+        Ok(Arc::new(RemoveOrphanFilesCall {
+            table: arguments.table()?,
+            catalog: arguments.catalog.clone(),
+            options: RemoveOrphanFiles {
+                location: arguments.text("location"),
+                file_list_view: arguments.text("file_list_view"),
+                equal_schemes: arguments.map("equal_schemes").unwrap_or_default(),
+                equal_authorities: arguments.map("equal_authorities").unwrap_or_default(),
+                prefix_mismatch_mode: match arguments.text("prefix_mismatch_mode").as_deref() {
+                    Some("IGNORE") => PrefixMismatchMode::Ignore,
+                    Some("DELETE") => PrefixMismatchMode::Delete,
+                    _ => PrefixMismatchMode::Error,
+                },
+                max_delete_count: arguments.integer("max_delete_count").map(|n| n.unsigned_abs()),
+                max_delete_fraction: arguments.fraction("max_delete_fraction"),
+                max_concurrent_deletes: super::concurrency(&arguments),
+                allow_missing_files: arguments.boolean("allow_missing_files").unwrap_or(false),
+                ..RemoveOrphanFiles::older_than(cutoff(&arguments, options)?, arguments.now_ms)
+            },
+            output: arguments.output(),
+            dry_run: arguments.boolean("dry_run").unwrap_or(false),
+            described: arguments.describe(),
+        }))
+    }
+}
+
+/// The age limit of a call: in the past, and not closer to now than the floor unless the call says so.
+fn cutoff(arguments: &Arguments, options: &MaintenanceOptions) -> Result<i64> {
+    arguments.exclusive("older_than", "retention_threshold")?;
+    let threshold = arguments.duration("retention_threshold").map(|ago| arguments.now_ms.saturating_sub(ago));
+    let given = arguments.timestamp("older_than").or(threshold);
+    if given.is_some_and(|older_than| older_than > arguments.now_ms) {
+        return Err(arguments.error(
+            "older_than lies in the future: that would delete the files of writes that are running now. Leave it out for \
+             the default of 3 days, or give a time in the past",
+        ));
+    }
+    let ignore_floor = arguments.boolean("ignore_floor").unwrap_or(false);
+    let option = "remove_orphan_files_min_retention";
+    let floor = super::duration_option(option, &options.remove_orphan_files_min_retention)?;
+    if !ignore_floor {
+        super::require_retention(arguments, given, floor, option).map_err(|error| {
+            arguments.error(format!(
+                "{}. A short interval deletes the files of running writes; if really no write can be running, give \
+                 ignore_floor => true",
+                error.to_string().trim_start_matches("remove_orphan_files: ")
+            ))
+        })?;
+    }
+    Ok(given.unwrap_or_else(|| arguments.now_ms.saturating_sub(DEFAULT_ORPHAN_AGE_MS)))
+}
+
+#[async_trait]
+impl BoundCall for RemoveOrphanFilesCall {
+    fn operation(&self) -> Operation {
+        Operation::RemoveOrphanFiles
+    }
+
+    fn output(&self) -> Output {
+        self.output
+    }
+
+    fn dry_run(&self) -> bool {
+        self.dry_run
+    }
+
+    fn as_dry_run(&self) -> Arc<dyn BoundCall> {
+        Arc::new(Self { dry_run: true, ..self.clone() })
+    }
+
+    fn describe(&self) -> String {
+        self.described.clone()
+    }
+
+    async fn run(&self, context: RunContext) -> Result<Report> {
+        let started = Instant::now();
+        let handle = context.maintenance.resolve(&self.table, self.catalog.as_deref())?;
+        let plan = plan(handle, &self.options, &context).await?;
+        let mut report = match self.dry_run {
+            true => plan.report(),
+            false => execute(plan, self.options.max_concurrent_deletes, &context).await?,
+        };
+        report.metrics.elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        super::complete_or_error(report, self.output)
+    }
+}
+
+/// Spark's order in `CALL`; ClickHouse's and StarRocks' in `EXECUTE`.
+const PARAMETERS: &[Parameter] = &[
+    Parameter {
+        aliases: &["table_name"],
+        ..parameter("table", ParameterKind::Table, Some(0), "the table: a registered name or a location")
+    },
+    Parameter {
+        execute_position: Some(0),
+        ..parameter("older_than", ParameterKind::Timestamp, Some(1), "only files last modified before this go")
+    },
+    Parameter {
+        execute_position: Some(1),
+        ..parameter(
+            "location",
+            ParameterKind::Text,
+            Some(2),
+            "search only this folder, relative to the table or absolute, inside the table's roots",
+        )
+    },
+    parameter("dry_run", ParameterKind::Boolean, Some(3), "plan and report, change nothing"),
+    parameter("max_concurrent_deletes", ParameterKind::Integer(1), Some(4), "how many deletes run at once"),
+    Parameter {
+        aliases: &["file_list"],
+        ..parameter(
+            "file_list_view",
+            ParameterKind::Text,
+            Some(5),
+            "a relation with file_path and last_modified to use instead of a listing",
+        )
+    },
+    parameter("equal_schemes", ParameterKind::Map, Some(6), "schemes that mean the same, as a map or 'a,b=>c'"),
+    parameter("equal_authorities", ParameterKind::Map, Some(7), "authorities that mean the same, as a map or 'a,b=>c'"),
+    parameter(
+        "prefix_mismatch_mode",
+        ParameterKind::Choice(&["ERROR", "IGNORE", "DELETE"]),
+        Some(8),
+        "what to do with a file whose path is live under another scheme or authority",
+    ),
+    parameter("prefix_listing", ParameterKind::Boolean, Some(9), "accepted for Spark's scripts; has no effect"),
+    parameter("stream_results", ParameterKind::Boolean, Some(10), "accepted for Spark's scripts; has no effect"),
+    Parameter {
+        aliases: &["retention_period", "min_age"],
+        ..parameter("retention_threshold", ParameterKind::Duration, None, "older_than as a duration before now")
+    },
+    parameter(
+        "ignore_floor",
+        ParameterKind::Boolean,
+        None,
+        "allow an age limit below the session's floor: files of running writes are then in danger",
+    ),
+    parameter("max_delete_count", ParameterKind::Integer(0), None, "refuse a plan that deletes more files than this"),
+    parameter(
+        "max_delete_fraction",
+        ParameterKind::Fraction,
+        None,
+        "refuse a plan that deletes more than this share of the listed files",
+    ),
+    parameter(
+        "allow_missing_files",
+        ParameterKind::Boolean,
+        None,
+        "go on although live files of the table do not exist",
+    ),
+    parameter("output", ParameterKind::Choice(&["metrics", "columns", "files"]), None, "which rows to return"),
+];

@@ -1,0 +1,182 @@
+//! Going through the listed files.
+
+use std::collections::HashSet;
+
+use futures::TryStreamExt;
+
+use super::listing::{HiddenNames, is_metadata_file, kind_by_name};
+use super::references::References;
+use super::{PrefixMismatchMode, RemoveOrphanFiles};
+use crate::error::{Error, Result};
+use crate::reachability::Liveness;
+use crate::report::{FileOutcome, FileStatus, Metrics, SkipReason};
+use crate::storage::{Listed, ListedFile, Store};
+use crate::table::FilePrefix;
+use crate::table::location::split;
+
+/// A modification time before this is no time: seconds taken for milliseconds, or nothing at all. 2000-01-01 UTC.
+const EARLIEST_BELIEVABLE_MS: i64 = 946_684_800_000;
+/// A modification time further ahead than this is a wrong clock, not a young file.
+const LATEST_BELIEVABLE_AHEAD_MS: i64 = 24 * 60 * 60 * 1000;
+
+/// Goes through the listed files and keeps those that nothing names.
+pub(super) struct Search {
+    mode: PrefixMismatchMode,
+    hidden: HiddenNames,
+    cutoff_ms: i64,
+    now_ms: i64,
+    pub metrics: Metrics,
+    /// Files that nothing names and that are old enough.
+    pub orphans: Vec<FileOutcome>,
+    /// A listed file and the scheme and authority under which its path is live.
+    mismatches: Vec<(String, FilePrefix)>,
+    /// Where links lead to: those files are in use under the link's name.
+    link_targets: HashSet<String>,
+    /// Files that are named like table metadata, but that the table's own metadata doesn't name.
+    pub metadata_files: Vec<String>,
+    /// How many listed files something names.
+    pub matched: u64,
+}
+
+impl Search {
+    pub(super) fn new(options: &RemoveOrphanFiles, hidden: HiddenNames) -> Self {
+        Self {
+            mode: options.prefix_mismatch_mode,
+            hidden,
+            cutoff_ms: options.cutoff_ms,
+            now_ms: options.now_ms,
+            metrics: Metrics::default(),
+            orphans: Vec::new(),
+            mismatches: Vec::new(),
+            link_targets: HashSet::new(),
+            metadata_files: Vec::new(),
+            matched: 0,
+        }
+    }
+
+    /// Looks every listed file up.
+    ///
+    /// # Errors
+    /// When the listing fails: one that is not complete decides nothing.
+    pub(super) async fn run(
+        &mut self,
+        mut files: impl futures::Stream<Item = Result<(String, Listed)>> + Unpin,
+        references: &mut References,
+    ) -> Result<()> {
+        while let Some((location, listed)) = files.try_next().await? {
+            match listed {
+                Listed::File(file) => self.file(location, file, references),
+                Listed::Link { target, .. } => {
+                    // The link itself is what the metadata may name; it is never deleted.
+                    if references.probe(&location) == Liveness::Live {
+                        self.matched += 1;
+                    }
+                    self.link_targets.extend(target);
+                    self.metrics.count_skipped(SkipReason::UnsupportedName);
+                }
+                Listed::Unusable { path, why } => {
+                    tracing::warn!(path, why, "left alone");
+                    self.metrics.count_skipped(SkipReason::UnsupportedName);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, location: String, file: ListedFile, references: &mut References) {
+        self.metrics.scanned_files_count += 1;
+        let liveness = references.probe(&location);
+        if liveness == Liveness::Live {
+            self.matched += 1;
+            return;
+        }
+        if location.rsplit('/').next().is_some_and(is_metadata_file) {
+            self.metadata_files.push(location.clone());
+        }
+        if let Err(why) = self.may_be_considered(&file) {
+            return self.metrics.count_skipped(why);
+        }
+        let reason = match (liveness, self.mode) {
+            (Liveness::OtherPrefix(prefix), PrefixMismatchMode::Error) => {
+                return self.mismatches.push((location, prefix));
+            }
+            (Liveness::OtherPrefix(_), PrefixMismatchMode::Ignore) => {
+                return self.metrics.count_skipped(SkipReason::PrefixMismatch);
+            }
+            (Liveness::OtherPrefix(prefix), PrefixMismatchMode::Delete) => {
+                format!(
+                    "nothing names it; its path is live under {prefix}, which prefix_mismatch_mode = DELETE ignores"
+                )
+            }
+            // A live file of the same name somewhere else may be this very file under an address we don't recognise.
+            _ if references.is_named_elsewhere(&location) => {
+                return self.metrics.count_skipped(SkipReason::PrefixMismatch);
+            }
+            _ => "nothing in the table's metadata names it".to_string(),
+        };
+        self.orphans.push(FileOutcome {
+            kind: kind_by_name(&file.path),
+            path: location,
+            bytes: Some(file.size),
+            modified_ms: file.modified_ms,
+            snapshot_id: None,
+            reason,
+            status: FileStatus::Planned,
+        });
+    }
+
+    fn may_be_considered(&self, file: &ListedFile) -> std::result::Result<(), SkipReason> {
+        if self.hidden.hides(&file.path) {
+            return Err(SkipReason::Hidden);
+        }
+        let latest = self.now_ms.saturating_add(LATEST_BELIEVABLE_AHEAD_MS);
+        match file.modified_ms.filter(|modified| (EARLIEST_BELIEVABLE_MS..=latest).contains(modified)) {
+            None => Err(SkipReason::UnknownAge),
+            Some(modified) if modified >= self.cutoff_ms => Err(SkipReason::TooYoung),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Keeps files that a link leads to: something may read them under the link's name.
+    pub(super) fn drop_link_targets(&mut self, store: &Store) {
+        let Some(local) = store.as_local().filter(|_| !self.link_targets.is_empty()) else { return };
+        let (targets, metrics) = (&self.link_targets, &mut self.metrics);
+        self.orphans.retain(|file| {
+            let path = split(&file.path).path;
+            let is_target = targets.contains(path) || local.canonical(path).is_some_and(|own| targets.contains(&own));
+            if is_target {
+                metrics.count_skipped(SkipReason::UnsupportedName);
+            }
+            !is_target
+        });
+    }
+
+    /// Refuses what `prefix_mismatch_mode = ERROR` collected.
+    pub(super) fn refuse_mismatches(&self, table: &str) -> Result<()> {
+        if self.mismatches.is_empty() {
+            return Ok(());
+        }
+        let mut pairs: Vec<String> = self
+            .mismatches
+            .iter()
+            .map(|(location, live)| {
+                let parts = split(location);
+                let listed = FilePrefix { scheme: parts.scheme.into(), authority: parts.authority.into() };
+                format!("({live}, {listed})")
+            })
+            .collect();
+        pairs.sort_unstable();
+        pairs.dedup();
+        Err(Error::Guard {
+            table: table.into(),
+            found: format!(
+                "{} listed files have the path of a live file under another scheme or authority, such as {}. Conflicting \
+                 authorities/schemes: [{}]. Declare them equal with equal_schemes or equal_authorities, or choose \
+                 prefix_mismatch_mode => 'IGNORE' to keep these files, or 'DELETE' if they really are others",
+                self.mismatches.len(),
+                self.mismatches[0].0,
+                pairs.join(", ")
+            ),
+        })
+    }
+}

@@ -1,0 +1,218 @@
+//! The manifests of snapshots and the live files of manifests, through the scans of `scan/`.
+//!
+//! Each distinct manifest is read once whatever number of snapshots list it; distinctness is decided on whole paths, never
+//! on hashes. Whether an unreadable file may be skipped is the caller's decision: only the dead set may be read leniently.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrowPrimitiveType, AsArray, PrimitiveArray, RecordBatch};
+use datafusion::arrow::datatypes::{Int32Type, Int64Type, UInt32Type};
+use datafusion::execution::TaskContext;
+
+use crate::error::{Error, Result};
+use crate::report::FileKind;
+use crate::scan::{
+    EntryCounts, ManifestListRef, ManifestListScanExec, ManifestRef, ManifestScanExec, OnUnreadable, Skipped,
+    collect_partitioned,
+};
+use crate::table::Snapshot;
+
+/// A manifest, and a snapshot that lists it.
+#[derive(Debug, Clone)]
+pub(crate) struct ManifestFile {
+    pub reference: ManifestRef,
+    /// Unknown for manifests that a v1 snapshot lists without a manifest list.
+    pub partition_spec_id: Option<i32>,
+    pub snapshot_id: i64,
+}
+
+/// What the manifest lists of some snapshots say.
+#[derive(Debug, Default)]
+pub(crate) struct ListedManifests {
+    /// Each distinct manifest once, in the order in which it was met.
+    pub manifests: Vec<ManifestFile>,
+    /// Sizes of the manifest lists that were read, by location.
+    pub list_sizes: HashMap<String, u64>,
+    /// Manifest lists that are missing or malformed (lenient reading only).
+    pub skipped: Vec<Skipped>,
+}
+
+/// A file that a manifest entry names as live.
+#[derive(Debug)]
+pub(crate) struct LiveEntry<'a> {
+    pub path: &'a str,
+    pub kind: FileKind,
+    pub bytes: Option<u64>,
+    /// Index of the manifest that names it.
+    pub manifest: usize,
+}
+
+/// How to treat a file that is missing or malformed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// A retained snapshot needs it: stop.
+    Strict,
+    /// Only expired snapshots have it: go on without it, and say so.
+    Lenient,
+}
+
+/// Reads the manifest lists of snapshots.
+///
+/// # Errors
+/// [`Error::NeededFileUnreadable`] in strict reading, and every failure of the store.
+pub(crate) async fn list_manifests(
+    snapshots: &[&Snapshot],
+    reading: Reading,
+    task: &Arc<TaskContext>,
+) -> Result<ListedManifests> {
+    let lists = snapshots.iter().map(|snapshot| list_of(snapshot)).collect();
+    let scan = ManifestListScanExec::new(lists, partitions(task), OnUnreadable::Skip);
+    let log = scan.log();
+    let mut listed = ListedManifests::default();
+    let (mut known, mut with_manifests) = (HashSet::new(), HashSet::<i64>::new());
+    collect_partitioned(Arc::new(scan), task.clone(), |batch| {
+        with_manifests.extend(column(&batch, "snapshot_id")?.as_primitive::<Int64Type>().values());
+        collect_manifests(&batch, &mut known, &mut listed.manifests)
+    })
+    .await?;
+    listed.skipped = log.skipped();
+    listed.list_sizes = log.list_sizes();
+    if reading == Reading::Strict
+        && let Some(skipped) = listed.skipped.first()
+    {
+        let needed_by = snapshots.get(skipped.index).map_or(-1, |snapshot| snapshot.snapshot_id);
+        return Err(needed("manifest list", skipped, needed_by));
+    }
+    if reading == Reading::Strict
+        && let Some(snapshot) = snapshots.iter().find(|s| !with_manifests.contains(&s.snapshot_id) && has_files(s))
+    {
+        // Nothing in the metadata says how long a manifest list is: one that was cut right after its header looks whole.
+        let why = "it names no manifest, although the snapshot's summary counts files".to_string();
+        let location = snapshot.manifest_list.clone().unwrap_or_default();
+        return Err(needed("manifest list", &Skipped { location, why, index: 0 }, snapshot.snapshot_id));
+    }
+    Ok(listed)
+}
+
+/// True if the snapshot's summary counts data or delete files. Writers need not say.
+fn has_files(snapshot: &Snapshot) -> bool {
+    let count = |name| {
+        let value = snapshot.summary.as_ref()?.get(name)?;
+        value.as_str().map_or_else(|| value.as_i64(), |text| text.parse().ok())
+    };
+    ["total-data-files", "total-delete-files"].into_iter().filter_map(count).any(|files| files > 0)
+}
+
+fn partitions(task: &TaskContext) -> usize {
+    task.session_config().target_partitions()
+}
+
+fn list_of(snapshot: &Snapshot) -> ManifestListRef {
+    ManifestListRef {
+        snapshot_id: snapshot.snapshot_id,
+        location: snapshot.manifest_list.clone().unwrap_or_default(),
+        // The spec allows either; a list counts for more than an inline copy of it.
+        inline_manifests: snapshot.manifests.clone().filter(|_| snapshot.manifest_list.is_none()),
+        key_id: snapshot.key_id.is_some(),
+    }
+}
+
+fn needed(what: &'static str, skipped: &Skipped, needed_by: i64) -> Error {
+    Error::NeededFileUnreadable { what, path: skipped.location.clone(), why: skipped.why.clone(), needed_by }
+}
+
+fn collect_manifests(
+    batch: &RecordBatch,
+    known: &mut HashSet<String>,
+    manifests: &mut Vec<ManifestFile>,
+) -> Result<()> {
+    let snapshot_ids = column(batch, "snapshot_id")?.as_primitive::<Int64Type>();
+    let spec_ids = column(batch, "partition_spec_id")?.as_primitive::<Int32Type>();
+    let paths = column(batch, "manifest_path")?.as_string::<i32>();
+    let lengths = column(batch, "manifest_length")?.as_primitive::<Int64Type>();
+    let encrypted = column(batch, "encrypted")?.as_boolean();
+    let added = column(batch, "added_files_count")?.as_primitive::<Int32Type>();
+    let existing = column(batch, "existing_files_count")?.as_primitive::<Int32Type>();
+    let deleted = column(batch, "deleted_files_count")?.as_primitive::<Int32Type>();
+    for row in 0..batch.num_rows() {
+        if known.contains(paths.value(row)) {
+            continue;
+        }
+        known.insert(paths.value(row).to_string());
+        let reference = ManifestRef {
+            location: paths.value(row).to_string(),
+            length: value(lengths, row),
+            expected: EntryCounts {
+                added: value(added, row),
+                existing: value(existing, row),
+                deleted: value(deleted, row),
+            },
+            encrypted: encrypted.value(row),
+        };
+        let (partition_spec_id, snapshot_id) = (value(spec_ids, row), snapshot_ids.value(row));
+        manifests.push(ManifestFile { reference, partition_spec_id, snapshot_id });
+    }
+    Ok(())
+}
+
+fn value<T: ArrowPrimitiveType>(column: &PrimitiveArray<T>, row: usize) -> Option<T::Native> {
+    column.is_valid(row).then(|| column.value(row))
+}
+
+/// Reads the live entries of manifests. Returns what a lenient reading had to skip.
+///
+/// # Errors
+/// [`Error::NeededFileUnreadable`] in strict reading, every failure of the store, and whatever `on_entry` returns.
+pub(crate) async fn for_each_live_entry(
+    manifests: &[ManifestFile],
+    reading: Reading,
+    task: &Arc<TaskContext>,
+    mut on_entry: impl FnMut(LiveEntry<'_>) -> Result<()>,
+) -> Result<Vec<Skipped>> {
+    let references = manifests.iter().map(|manifest| manifest.reference.clone()).collect();
+    let scan = ManifestScanExec::new(references, partitions(task), OnUnreadable::Skip, true);
+    let log = scan.log();
+    collect_partitioned(Arc::new(scan), task.clone(), |batch| {
+        let paths = column(&batch, "file_path")?.as_string::<i32>();
+        let contents = column(&batch, "content")?.as_primitive::<Int32Type>();
+        let sizes = column(&batch, "file_size_in_bytes")?.as_primitive::<Int64Type>();
+        let vectors = column(&batch, "is_deletion_vector")?.as_boolean();
+        let indexes = column(&batch, "manifest")?.as_primitive::<UInt32Type>();
+        for row in 0..batch.num_rows() {
+            let bytes = value(sizes, row).and_then(|bytes| u64::try_from(bytes).ok());
+            on_entry(LiveEntry {
+                path: paths.value(row),
+                kind: kind(contents.value(row), vectors.value(row)),
+                bytes,
+                manifest: indexes.value(row) as usize,
+            })?;
+        }
+        Ok(())
+    })
+    .await?;
+    let skipped = log.skipped();
+    if reading == Reading::Strict
+        && let Some(first) = skipped.first()
+    {
+        let needed_by = manifests.get(first.index).map_or(-1, |manifest| manifest.snapshot_id);
+        return Err(needed("manifest", first, needed_by));
+    }
+    Ok(skipped)
+}
+
+fn kind(content: i32, is_deletion_vector: bool) -> FileKind {
+    match (content, is_deletion_vector) {
+        (0, _) => FileKind::Data,
+        (1, true) => FileKind::DeletionVector,
+        (1, false) => FileKind::PositionDeletes,
+        _ => FileKind::EqualityDeletes,
+    }
+}
+
+fn column<'a>(batch: &'a RecordBatch, name: &'static str) -> Result<&'a dyn Array> {
+    batch.column_by_name(name).map(AsRef::as_ref).ok_or_else(|| {
+        let missing = datafusion::error::DataFusionError::Internal(format!("scan without column {name}"));
+        Error::Engine(Arc::new(missing))
+    })
+}

@@ -1,0 +1,32 @@
+//! Which files are live in a set of snapshots.
+//!
+//! A file is live in a snapshot if a manifest that the snapshot lists has an entry for it that is not DELETED; manifests,
+//! manifest lists, statistics and metadata files are live if something that stays names them. What may go is decided by
+//! set difference over all retained snapshots, never by ancestry: there is no shortcut that skips the subtraction.
+
+pub(crate) mod live_files;
+mod manifests;
+
+pub(crate) use live_files::{FileIdentity, LiveFiles, LiveFilesBuilder, Liveness};
+pub(crate) use manifests::{ListedManifests, ManifestFile, Reading, for_each_live_entry, list_manifests};
+
+use crate::error::Result;
+use crate::table::TableMetadata;
+
+/// Adds every file that table metadata itself names: manifest lists, inline manifests, statistics of both kinds, the
+/// metadata log and the metadata file itself. What manifest lists and manifests name needs a scan.
+pub(crate) fn insert_metadata_files(metadata: &TableMetadata, live: &mut LiveFilesBuilder) -> Result<()> {
+    live.insert(metadata.metadata_location(), false)?;
+    for entry in metadata.metadata_log() {
+        live.insert(&entry.metadata_file, false)?;
+    }
+    for statistics in metadata.statistics().iter().chain(metadata.partition_statistics()) {
+        live.insert(&statistics.statistics_path, false)?;
+    }
+    for snapshot in metadata.snapshots() {
+        for file in snapshot.manifest_list.iter().chain(snapshot.manifests.iter().flatten()) {
+            live.insert(file, false)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,190 @@
+//! Manifest lists: which manifests a snapshot consists of (table spec, section "Manifest Lists").
+
+use std::sync::{Arc, LazyLock};
+
+use datafusion::arrow::array::{ArrayRef, BooleanBuilder, Int32Builder, Int64Builder, RecordBatch, StringBuilder};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+
+use super::avro::{self, Corrupt, Records, Target, Wanted};
+use super::refuse_encrypted;
+use crate::error::{Error, Result};
+
+const WHAT: &str = "a manifest list";
+
+/// The most bytes of paths in one list: `Utf8` offsets end at 2 GiB.
+const MAX_LIST_PATH_BYTES: usize = 1 << 30;
+
+const PATH: usize = 0;
+const LENGTH: usize = 1;
+const SPEC_ID: usize = 2;
+const CONTENT: usize = 3;
+const ADDED_SNAPSHOT: usize = 4;
+const ADDED: usize = 5;
+const EXISTING: usize = 6;
+const DELETED: usize = 7;
+const KEY_METADATA: usize = 8;
+const SLOTS: usize = 9;
+
+const fn optional(id: i64, names: &'static [&'static str], target: Target) -> Wanted {
+    Wanted { id, names, required: false, target }
+}
+
+static WANTED: [Wanted; SLOTS] = [
+    Wanted { id: 500, names: &["manifest_path"], required: true, target: Target::Text(PATH) },
+    optional(501, &["manifest_length"], Target::Integer(LENGTH)),
+    optional(502, &["partition_spec_id"], Target::Integer(SPEC_ID)),
+    optional(517, &["content"], Target::Integer(CONTENT)),
+    optional(503, &["added_snapshot_id"], Target::Integer(ADDED_SNAPSHOT)),
+    // The second names are those of format v1's first drafts.
+    optional(504, &["added_files_count", "added_data_files_count"], Target::Integer(ADDED)),
+    optional(505, &["existing_files_count", "existing_data_files_count"], Target::Integer(EXISTING)),
+    optional(506, &["deleted_files_count", "deleted_data_files_count"], Target::Integer(DELETED)),
+    optional(519, &["key_metadata"], Target::Binary(KEY_METADATA)),
+];
+
+/// The columns of a decoded manifest list.
+///
+/// | column | type | |
+/// |---|---|---|
+/// | `manifest_path` | Utf8 | the manifest's location, as written |
+/// | `manifest_length` | Int64, nullable | its size in bytes |
+/// | `partition_spec_id` | Int32, nullable | null where only the manifest itself knows (v1's inline manifests) |
+/// | `content` | Int32 | 0: data files, 1: delete files |
+/// | `added_snapshot_id` | Int64, nullable | the snapshot that added the manifest |
+/// | `added_files_count`, `existing_files_count`, `deleted_files_count` | Int32, nullable | entries by status; null: unknown |
+/// | `encrypted` | Boolean | the manifest has key metadata |
+pub(crate) fn manifest_list_schema() -> SchemaRef {
+    static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
+        Arc::new(Schema::new(vec![
+            Field::new("manifest_path", DataType::Utf8, false),
+            Field::new("manifest_length", DataType::Int64, true),
+            Field::new("partition_spec_id", DataType::Int32, true),
+            Field::new("content", DataType::Int32, false),
+            Field::new("added_snapshot_id", DataType::Int64, true),
+            Field::new("added_files_count", DataType::Int32, true),
+            Field::new("existing_files_count", DataType::Int32, true),
+            Field::new("deleted_files_count", DataType::Int32, true),
+            Field::new("encrypted", DataType::Boolean, false),
+        ]))
+    });
+    Arc::clone(&SCHEMA)
+}
+
+/// Decodes a whole manifest list.
+///
+/// # Errors
+/// [`Error::Malformed`] when it is not a whole manifest list, when an entry has no path or an unknown content, or when it
+/// is encrypted.
+pub(crate) fn decode_manifest_list(path: &str, bytes: &[u8]) -> Result<RecordBatch> {
+    refuse_encrypted(WHAT, path, bytes, false)?;
+    let rows = decode(bytes).map_err(|why| Error::Malformed { what: WHAT, path: path.into(), why: why.to_string() })?;
+    rows.finish()
+}
+
+/// The rows that a v1 snapshot gives for the manifests that it lists itself, without a manifest list.
+///
+/// Only their paths are known. Inline manifests hold data files: delete files came with v2.
+pub(crate) fn inline_manifest_list(manifests: &[String]) -> Result<RecordBatch> {
+    let mut rows = ManifestListBuilder::default();
+    for path in manifests {
+        rows.push(ManifestListEntry { path, ..Default::default() });
+    }
+    rows.finish()
+}
+
+/// Like [`decode_manifest_list`], for a list that key metadata exists for.
+pub(super) fn refuse_encrypted_list(path: &str, bytes: &[u8], has_key: bool) -> Result<()> {
+    refuse_encrypted(WHAT, path, bytes, has_key)
+}
+
+fn decode(bytes: &[u8]) -> avro::Result<ManifestListBuilder> {
+    let mut records = Records::<SLOTS>::open(bytes, &WANTED)?;
+    let mut rows = ManifestListBuilder::default();
+    let mut path_bytes = 0;
+    while let Some(row) = records.next()? {
+        let path = row.text(PATH)?.filter(|path| !path.is_empty()).ok_or("an entry has no manifest_path")?;
+        path_bytes += path.len();
+        if path_bytes > MAX_LIST_PATH_BYTES {
+            return Err("its paths take more than 1 GiB".into());
+        }
+        let content = row.integer(CONTENT).unwrap_or(0);
+        if !matches!(content, 0 | 1) {
+            return Err(format!("the content of {path} is {content}, which is neither 0 (data) nor 1 (deletes)").into());
+        }
+        let int = |slot, name| row.integer(slot).map(|value| narrow(value, name)).transpose();
+        rows.push(ManifestListEntry {
+            path,
+            length: row.integer(LENGTH),
+            spec_id: int(SPEC_ID, "partition_spec_id")?,
+            content: content as i32,
+            added_snapshot_id: row.integer(ADDED_SNAPSHOT),
+            added: int(ADDED, "added_files_count")?,
+            existing: int(EXISTING, "existing_files_count")?,
+            deleted: int(DELETED, "deleted_files_count")?,
+            encrypted: row.bytes(KEY_METADATA).is_some_and(|key| !key.is_empty()),
+        });
+    }
+    Ok(rows)
+}
+
+fn narrow(value: i64, name: &str) -> avro::Result<i32> {
+    i32::try_from(value).map_err(|_| Corrupt::from(format!("{name} is {value}, which is no 32-bit number")))
+}
+
+#[derive(Debug, Default)]
+struct ManifestListEntry<'a> {
+    path: &'a str,
+    length: Option<i64>,
+    spec_id: Option<i32>,
+    content: i32,
+    added_snapshot_id: Option<i64>,
+    added: Option<i32>,
+    existing: Option<i32>,
+    deleted: Option<i32>,
+    encrypted: bool,
+}
+
+#[derive(Debug, Default)]
+struct ManifestListBuilder {
+    path: StringBuilder,
+    length: Int64Builder,
+    spec_id: Int32Builder,
+    content: Int32Builder,
+    added_snapshot_id: Int64Builder,
+    added: Int32Builder,
+    existing: Int32Builder,
+    deleted: Int32Builder,
+    encrypted: BooleanBuilder,
+}
+
+impl ManifestListBuilder {
+    fn push(&mut self, entry: ManifestListEntry<'_>) {
+        self.path.append_value(entry.path);
+        self.length.append_option(entry.length);
+        self.spec_id.append_option(entry.spec_id);
+        self.content.append_value(entry.content);
+        self.added_snapshot_id.append_option(entry.added_snapshot_id);
+        self.added.append_option(entry.added);
+        self.existing.append_option(entry.existing);
+        self.deleted.append_option(entry.deleted);
+        self.encrypted.append_value(entry.encrypted);
+    }
+
+    fn finish(mut self) -> Result<RecordBatch> {
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(self.path.finish()),
+            Arc::new(self.length.finish()),
+            Arc::new(self.spec_id.finish()),
+            Arc::new(self.content.finish()),
+            Arc::new(self.added_snapshot_id.finish()),
+            Arc::new(self.added.finish()),
+            Arc::new(self.existing.finish()),
+            Arc::new(self.deleted.finish()),
+            Arc::new(self.encrypted.finish()),
+        ];
+        Ok(RecordBatch::try_new(manifest_list_schema(), columns)?)
+    }
+}
+
+#[cfg(test)]
+mod tests;
