@@ -62,7 +62,7 @@ pub(crate) trait BoundCall: Debug + Send + Sync {
 
 /// One argument that a procedure takes.
 #[derive(Debug)]
-pub(crate) struct Parameter {
+pub struct Parameter {
     /// The canonical name.
     pub name: &'static str,
     /// Other spellings, in lower case.
@@ -79,7 +79,7 @@ pub(crate) struct Parameter {
 
 /// What values a parameter takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ParameterKind {
+pub enum ParameterKind {
     /// The table: a name or a location.
     Table,
     /// A point in time: a timestamp (no zone = session zone), a date, epoch milliseconds, or a duration before now.

@@ -1,0 +1,290 @@
+//! `expire-snapshots` and `remove-orphan-files`: a procedure's parameters as flags, and the question before deleting.
+//!
+//! The flags come from the parameters that SQL knows, so that both have the same names, kinds and meaning. A call becomes
+//! one `CALL` statement whose values are quoted literals.
+
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use iceberg_maintenance::parameters::{Parameter, ParameterKind};
+
+use crate::failure::Failure;
+use crate::output::{self, Format};
+use crate::session::Session;
+
+/// What the help of a subcommand says besides its flags.
+struct Help {
+    procedure: &'static str,
+    about: &'static str,
+    examples: &'static str,
+}
+
+const HELP: [Help; 2] = [
+    Help {
+        procedure: "expire_snapshots",
+        about: "Expire old snapshots, and delete the files that only they needed",
+        examples: "\
+Without an age, snapshots older than 5 days (or the table's history.expire.max-snapshot-age-ms) expire. Branches, tags
+and their own retention settings are respected.
+
+Examples:
+  iceberg-maintenance expire-snapshots /data/orders --dry-run
+  iceberg-maintenance expire-snapshots /data/orders --older-than 7d --retain-last 3
+  iceberg-maintenance expire-snapshots /data/orders --older-than '2026-01-31 12:00:00' --yes
+  iceberg-maintenance expire-snapshots /data/orders --snapshot-ids 5830000000000000001,5830000000000000002 --yes
+  iceberg-maintenance expire-snapshots /data/orders --dry-run --output snapshots",
+    },
+    Help {
+        procedure: "remove_orphan_files",
+        about: "Delete files in a table's folders that no snapshot and no metadata names",
+        examples: "\
+Without an age, files that were last modified more than 3 days ago are looked at.
+
+Examples:
+  iceberg-maintenance remove-orphan-files /data/orders --dry-run --output files
+  iceberg-maintenance remove-orphan-files /data/orders --older-than 10d --max-delete-count 1000 --yes
+  iceberg-maintenance remove-orphan-files /data/orders --location data --yes",
+    },
+];
+
+/// Parameters that make no sense on a command line: it has no relations, and Spark's scripts don't run here.
+const NOT_FLAGS: [&str; 3] = ["file_list_view", "prefix_listing", "stream_results"];
+
+fn flags(procedure: &str) -> impl Iterator<Item = &'static Parameter> {
+    let parameters = iceberg_maintenance::parameters::of(procedure).unwrap_or_default();
+    parameters.iter().filter(|parameter| !NOT_FLAGS.contains(&parameter.name))
+}
+
+/// The subcommands.
+pub(crate) fn commands() -> impl Iterator<Item = Command> {
+    HELP.iter().map(|help| {
+        let yes = Arg::new("yes").long("yes").short('y').action(ArgAction::SetTrue).conflicts_with("dry_run");
+        Command::new(kebab(help.procedure))
+            .about(help.about)
+            .after_help(help.examples)
+            .args(flags(help.procedure).map(flag))
+            .arg(yes.help("delete without asking"))
+    })
+}
+
+fn kebab(name: &str) -> String {
+    name.replace('_', "-")
+}
+
+fn flag(parameter: &'static Parameter) -> Arg {
+    let arg = Arg::new(parameter.name).help(parameter.help);
+    if parameter.kind == ParameterKind::Table {
+        return arg.value_name("TABLE").required(true).help("the table's folder or location");
+    }
+    let arg = arg.long(kebab(parameter.name)).aliases(parameter.aliases.iter().map(|alias| kebab(alias)));
+    match parameter.kind {
+        ParameterKind::Boolean => {
+            let arg = arg.num_args(0..=1).require_equals(true).default_missing_value("true").hide_possible_values(true);
+            arg.value_parser(value_parser!(bool)).value_name("BOOL")
+        }
+        ParameterKind::Integer(least) => arg.value_parser(value_parser!(i64).range(least..)).value_name("N"),
+        ParameterKind::Fraction => arg.value_parser(fraction).value_name("FRACTION"),
+        ParameterKind::Ids => {
+            arg.value_parser(value_parser!(i64)).value_delimiter(',').action(ArgAction::Append).value_name("IDS")
+        }
+        ParameterKind::Choice(words) => {
+            arg.value_parser(PossibleValuesParser::new(words)).ignore_case(true).value_name("WORD")
+        }
+        ParameterKind::Timestamp => arg.value_name("TIME|AGE"),
+        ParameterKind::Duration => arg.value_name("DURATION"),
+        ParameterKind::Map => arg.value_name("A,B=>C"),
+        ParameterKind::Table | ParameterKind::Text => arg.value_name("TEXT"),
+    }
+}
+
+fn fraction(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "give a number from 0 to 1")?;
+    if (0.0..=1.0).contains(&number) { Ok(number) } else { Err("give a number from 0 to 1".into()) }
+}
+
+/// A procedure call as the command line gave it.
+#[derive(Debug, Clone)]
+pub(crate) struct OperationCall {
+    procedure: &'static str,
+    table: String,
+    /// Names and SQL literals, besides the table.
+    arguments: Vec<(&'static str, String)>,
+    dry_run: bool,
+    yes: bool,
+}
+
+impl OperationCall {
+    /// Reads the matches of a subcommand.
+    pub(crate) fn from_matches(name: &str, matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let Some(help) = HELP.iter().find(|help| kebab(help.procedure) == name) else {
+            return Err(clap::Error::raw(clap::error::ErrorKind::InvalidSubcommand, format!("no subcommand {name}")));
+        };
+        let procedure = help.procedure;
+        let table = matches.get_one::<String>("table").map(|table| absolute(table)).unwrap_or_default();
+        let given = flags(procedure).filter(|parameter| parameter.kind != ParameterKind::Table);
+        let arguments = given.filter_map(|parameter| Some((parameter.name, literal(parameter, matches)?))).collect();
+        let dry_run = matches.get_one::<bool>("dry_run").copied().unwrap_or(false);
+        Ok(Self { procedure, table, arguments, dry_run, yes: matches.get_flag("yes") })
+    }
+
+    /// A call without arguments besides the table.
+    pub(crate) fn new(procedure: &'static str, table: &str) -> Self {
+        Self { procedure, table: absolute(table), arguments: vec![], dry_run: false, yes: true }
+    }
+
+    /// The same call with one more argument, in place of one of that name.
+    pub(crate) fn with(&self, name: &'static str, literal: impl Into<String>) -> Self {
+        let mut call = self.clone();
+        call.arguments.retain(|(given, _)| *given != name);
+        call.arguments.push((name, literal.into()));
+        call
+    }
+
+    fn is_given(&self, name: &str) -> bool {
+        self.arguments.iter().any(|(given, _)| *given == name)
+    }
+
+    /// The statement.
+    pub(crate) fn sql(&self) -> String {
+        let table = ("table", quoted(&self.table));
+        let arguments =
+            std::iter::once(&table).chain(&self.arguments).map(|(name, literal)| format!("{name} => {literal}"));
+        format!("CALL system.{}({})", self.procedure, arguments.collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// A text as an SQL literal.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+/// The value of a flag as an SQL literal; `None` when the flag isn't given.
+fn literal(parameter: &Parameter, matches: &ArgMatches) -> Option<String> {
+    let name = parameter.name;
+    match parameter.kind {
+        ParameterKind::Boolean => matches.get_one::<bool>(name).map(bool::to_string),
+        ParameterKind::Integer(_) => matches.get_one::<i64>(name).map(i64::to_string),
+        ParameterKind::Fraction => matches.get_one::<f64>(name).map(|number| format!("{number:?}")),
+        ParameterKind::Ids => {
+            let ids: Vec<String> = matches.get_many::<i64>(name)?.map(i64::to_string).collect();
+            Some(quoted(&ids.join(",")))
+        }
+        _ => matches.get_one::<String>(name).map(|text| quoted(text)),
+    }
+}
+
+/// SQL takes absolute locations only; here a folder below the working folder will do.
+fn absolute(table: &str) -> String {
+    let folder = Path::new(table);
+    match folder.canonicalize() {
+        Ok(path) if folder.is_relative() && path.is_dir() => path.to_string_lossy().into_owned(),
+        _ => table.to_string(),
+    }
+}
+
+/// Runs an operation, after asking where that is due.
+pub(crate) fn run(session: &Session, call: OperationCall) -> Result<(), Failure> {
+    if call.dry_run || call.yes {
+        return session.run_statement(&call.sql());
+    }
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        return Err(Failure::new(format!(
+            "{} deletes files, and there is no terminal to ask on: give --yes to go on, or --dry-run to see what would go",
+            kebab(call.procedure)
+        )));
+    }
+    let preview = session.rows(&call.with("dry_run", "true").with("output", "'metrics'").sql())?;
+    let table = output::render(&preview, Format::Table)
+        .map_err(|error| Failure::new(format!("the dry run's rows can't be shown: {error}")))?;
+    eprint!("{}", String::from_utf8_lossy(&table));
+    let value = |name| output::metric(&preview, name).unwrap_or(0);
+    let files = value("deleted_files_count");
+    if !confirmed(&question(value("deleted_snapshots_count"), files, value("deleted_bytes")))? {
+        return Err(Failure::new("not confirmed; nothing was changed"));
+    }
+    // What was agreed to is a number of files: a plan that has grown since then is refused.
+    let call = if call.is_given("max_delete_count") { call } else { call.with("max_delete_count", files.to_string()) };
+    session.run_statement(&call.sql())
+}
+
+fn question(snapshots: i64, files: i64, bytes: i64) -> String {
+    match snapshots {
+        0 => format!("Delete {files} files ({bytes} bytes)? [y/N] "),
+        _ => format!("Expire {snapshots} snapshots and delete {files} files ({bytes} bytes)? [y/N] "),
+    }
+}
+
+fn confirmed(question: &str) -> Result<bool, Failure> {
+    let unreadable = |error| Failure::new(format!("no answer: {error}"));
+    let mut stderr = std::io::stderr();
+    stderr.write_all(question.as_bytes()).and_then(|()| stderr.flush()).map_err(unreadable)?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer).map_err(unreadable)?;
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(arguments: &[&str]) -> OperationCall {
+        let matches = Command::new("test")
+            .subcommands(commands())
+            .get_matches_from(std::iter::once("test").chain(arguments.iter().copied()));
+        let (name, matches) = matches.subcommand().unwrap();
+        OperationCall::from_matches(name, matches).unwrap()
+    }
+
+    #[test]
+    fn flags_become_arguments_of_the_same_name() {
+        let call = call(&[
+            "expire-snapshots",
+            "/data/it's",
+            "--older-than",
+            "5d",
+            "--retain-last=3",
+            "--snapshot-ids",
+            "1,2",
+            "--snapshot-ids=3",
+            "--clean-expired-metadata",
+            "--dry-run=false",
+            "--output",
+            "FILES",
+        ]);
+        assert_eq!(
+            call.sql(),
+            "CALL system.expire_snapshots(table => '/data/it''s', older_than => '5d', retain_last => 3, \
+             snapshot_ids => '1,2,3', clean_expired_metadata => true, dry_run => false, output => 'FILES')"
+        );
+        assert!(!call.dry_run && !call.yes);
+    }
+
+    #[test]
+    fn aliases_of_sql_arguments_are_flags_too() {
+        let call = call(&["remove-orphan-files", "/t", "--min-age", "7d", "--equal-schemes", "s3a,s3n=>s3", "--yes"]);
+        assert_eq!(
+            call.sql(),
+            "CALL system.remove_orphan_files(table => '/t', equal_schemes => 's3a,s3n=>s3', retention_threshold => '7d')"
+        );
+        assert!(call.yes);
+    }
+
+    #[test]
+    fn a_relative_folder_becomes_absolute_and_anything_else_stays() {
+        assert_eq!(
+            absolute("src"),
+            std::env::current_dir().unwrap().join("src").canonicalize().unwrap().to_str().unwrap()
+        );
+        for other in ["no-such-folder", "s3://bucket/t", "file:///t", "/t"] {
+            assert_eq!(absolute(other), other);
+        }
+    }
+
+    #[test]
+    fn the_question_names_what_goes() {
+        assert_eq!(question(0, 6, 7), "Delete 6 files (7 bytes)? [y/N] ");
+        assert_eq!(question(2, 0, 0), "Expire 2 snapshots and delete 0 files (0 bytes)? [y/N] ");
+    }
+}

@@ -1,0 +1,131 @@
+//! Printing results.
+
+use std::io::{self, Write};
+
+use datafusion::arrow::array::{Array, AsArray, RecordBatch};
+use datafusion::arrow::csv;
+use datafusion::arrow::datatypes::Int64Type;
+use datafusion::arrow::error::ArrowError;
+use datafusion::arrow::json::writer::{JsonArray, LineDelimited};
+use datafusion::arrow::json::{Writer as JsonWriter, WriterBuilder as JsonBuilder};
+use datafusion::arrow::util::pretty::pretty_format_batches;
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// A table drawn with lines
+    Table,
+    /// Comma-separated values with a header line
+    Csv,
+    /// Tab-separated values with a header line
+    Tsv,
+    /// One JSON array of objects for each statement
+    Json,
+    /// One JSON object a line
+    #[value(alias = "ndjson")]
+    NdJson,
+}
+
+/// Renders the rows of one statement. There is at least one batch, which may be empty.
+pub(crate) fn render(batches: &[RecordBatch], format: Format) -> Result<Vec<u8>, ArrowError> {
+    let mut out = Vec::new();
+    match format {
+        Format::Table => writeln!(out, "{}", pretty_format_batches(batches)?)?,
+        Format::Csv => delimited(&mut out, batches, b',')?,
+        Format::Tsv => delimited(&mut out, batches, b'\t')?,
+        Format::Json => {
+            let mut writer: JsonWriter<_, JsonArray> = JsonBuilder::new().with_explicit_nulls(true).build(&mut out);
+            batches.iter().try_for_each(|batch| writer.write(batch))?;
+            writer.finish()?;
+            out.push(b'\n');
+        }
+        Format::NdJson => {
+            let mut writer: JsonWriter<_, LineDelimited> = JsonBuilder::new().with_explicit_nulls(true).build(&mut out);
+            batches.iter().try_for_each(|batch| writer.write(batch))?;
+            writer.finish()?;
+        }
+    }
+    Ok(out)
+}
+
+fn delimited(out: &mut Vec<u8>, batches: &[RecordBatch], delimiter: u8) -> Result<(), ArrowError> {
+    let mut writer = csv::WriterBuilder::new().with_header(true).with_delimiter(delimiter).build(out);
+    batches.iter().try_for_each(|batch| writer.write(batch))
+}
+
+/// Writes to standard output. A reader that went away is no error: the work doesn't depend on who looks on.
+pub(crate) fn print(bytes: &[u8]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+/// How many rows of a `files` result say that a file could not be deleted.
+pub(crate) fn failed_files(batches: &[RecordBatch]) -> usize {
+    let of = |batch: &RecordBatch| {
+        let status = batch.column_by_name("status").and_then(|column| column.as_string_opt::<i32>());
+        let is_files_result = batch.column_by_name("file_path").is_some();
+        status.filter(|_| is_files_result).map_or(0, |status| status.iter().filter(|s| *s == Some("failed")).count())
+    };
+    batches.iter().map(of).sum()
+}
+
+/// The value of a metric row; `None` when there is no such row.
+pub(crate) fn metric(batches: &[RecordBatch], name: &str) -> Option<i64> {
+    batches.iter().find_map(|batch| {
+        let names = batch.column_by_name("metric_name")?.as_string_opt::<i32>()?;
+        let values = batch.column_by_name("metric_value")?.as_primitive_opt::<Int64Type>()?;
+        let row = names.iter().position(|n| n == Some(name))?;
+        values.is_valid(row).then(|| values.value(row))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use datafusion::arrow::array::{ArrayRef, Int64Array, StringArray};
+
+    use super::*;
+
+    fn metrics(rows: usize) -> RecordBatch {
+        let names: ArrayRef = Arc::new(StringArray::from_iter_values(["a", "b,c"].iter().take(rows)));
+        let values: ArrayRef = Arc::new(Int64Array::from_iter([Some(0), None].into_iter().take(rows)));
+        RecordBatch::try_from_iter([("metric_name", names), ("metric_value", values)]).unwrap()
+    }
+
+    fn text(rows: usize, format: Format) -> String {
+        String::from_utf8(render(&[metrics(rows)], format).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn every_format_has_its_shape() {
+        assert_eq!(text(2, Format::Csv), "metric_name,metric_value\na,0\n\"b,c\",\n");
+        assert_eq!(text(2, Format::Tsv), "metric_name\tmetric_value\na\t0\nb,c\t\n");
+        let objects = [r#"{"metric_name":"a","metric_value":0}"#, r#"{"metric_name":"b,c","metric_value":null}"#];
+        assert_eq!(text(2, Format::Json), format!("[{}]\n", objects.join(",")));
+        assert_eq!(text(2, Format::NdJson), format!("{}\n", objects.join("\n")));
+        assert!(text(2, Format::Table).starts_with("+--"));
+    }
+
+    #[test]
+    fn no_rows_are_an_empty_result_not_no_result() {
+        assert_eq!(text(0, Format::Json), "[]\n");
+        assert_eq!(text(0, Format::NdJson), "");
+        assert_eq!(text(0, Format::Csv), "metric_name,metric_value\n");
+    }
+
+    #[test]
+    fn metrics_are_found_by_name_and_failed_files_counted() {
+        let batches = [metrics(2)];
+        assert_eq!((metric(&batches, "a"), metric(&batches, "b,c"), metric(&batches, "x")), (Some(0), None, None));
+        let column = |values: [&str; 3]| Arc::new(StringArray::from_iter_values(values)) as ArrayRef;
+        let statuses = column(["failed", "deleted", "failed"]);
+        let files = [("file_path", column(["1", "2", "3"])), ("status", Arc::clone(&statuses))];
+        assert_eq!(failed_files(&[RecordBatch::try_from_iter(files).unwrap()]), 2);
+        let other = RecordBatch::try_from_iter([("status", statuses)]).unwrap();
+        assert_eq!(failed_files(&[other]), 0, "a column of that name in any other result means nothing");
+    }
+}

@@ -1,0 +1,221 @@
+//! The command line tool as a process: what it prints where, and how it exits.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use iceberg_maintenance::fixtures::{History, Table, Written};
+use iceberg_maintenance::report::METRICS;
+use iceberg_maintenance::{Clock, SystemClock};
+use serde_json::Value;
+
+const DAY_MS: i64 = 86_400_000;
+
+fn tool(arguments: &[&str]) -> Output {
+    tool_with(arguments, "")
+}
+
+fn tool_with(arguments: &[&str], stdin: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_iceberg-maintenance"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(stdin.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).unwrap()
+}
+
+fn stderr(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", stderr(output));
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", stdout(output)))
+}
+
+fn metric(rows: &Value, name: &str) -> i64 {
+    let row = rows.as_array().unwrap().iter().find(|row| row["metric_name"] == name);
+    row.unwrap_or_else(|| panic!("no {name} in {rows}"))["metric_value"].as_i64().unwrap()
+}
+
+/// Three snapshots, of 30, 20 and 1 days ago: a; b; a becomes c. And an orphan of 10 days ago.
+fn table(folder: &Path) -> Written {
+    let ago = |days| SystemClock.now_ms() - days * DAY_MS;
+    let mut history = History::new(Table { modified_ms: Some(ago(30)), ..Table::new(2) });
+    history.append(ago(30), ["a"]);
+    history.append(ago(20), ["b"]);
+    history.overwrite(ago(1), ["a"], ["c"]);
+    history.table_mut().stray("data/orphan.parquet", ago(10));
+    history.build().write(folder).unwrap()
+}
+
+#[test]
+fn quiet_json_is_one_array_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = table(folder.path());
+    let call = format!("CALL system.expire_snapshots(table => '{}')", written.folder.display());
+    let output = tool(&["-q", "--format", "json", "-c", &call]);
+    let rows = json(&output);
+    let names: Vec<_> = rows.as_array().unwrap().iter().map(|row| row["metric_name"].as_str().unwrap()).collect();
+    assert_eq!(names, METRICS.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+    assert_eq!((metric(&rows, "deleted_snapshots_count"), metric(&rows, "deleted_data_files_count")), (2, 1));
+    assert_eq!(stderr(&output), "");
+    let left = written.files_on_disk().unwrap();
+    assert!(!left.contains("data/a.parquet") && left.contains("data/b.parquet") && left.contains("data/c.parquet"));
+}
+
+#[test]
+fn errors_go_to_stderr_with_exit_code_2() {
+    for (arguments, says) in [
+        (&["-c", "SELECT * FROM nowhere"][..], "nowhere"),
+        (&["-c", "CALL system.expire_snapshots(table => '/no/such/table')"], "/no/such/table"),
+        (&["-c", "SELECT 'open"], "Unterminated"),
+        (&["-f", "/no/such/file.sql"], "/no/such/file.sql"),
+        (&["expire-snapshots", "/no/such/table", "--dry-run"], "/no/such/table"),
+        (&["--set", "iceberg_maintenance.nothing=1", "-c", "SELECT 1"], "nothing"),
+    ] {
+        let output = tool(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).starts_with("Error: ") && stderr(&output).contains(says), "{}", stderr(&output));
+        assert_eq!(stdout(&output), "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_script_stops_at_its_first_error() {
+    let script = "SELECT 1 AS a; -- ; \nSELECT ';' AS b;\nSELECT nothing;\nSELECT 3 AS c";
+    let output = tool_with(&["-q", "--format", "nd-json"], script);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(stdout(&output), "{\"a\":1}\n{\"b\":\";\"}\n");
+
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), script).unwrap();
+    let from_file = tool(&["-q", "--format", "nd-json", "-f", file.path().to_str().unwrap()]);
+    assert_eq!((from_file.status.code(), stdout(&from_file)), (Some(2), stdout(&output)));
+}
+
+#[test]
+fn without_yes_and_without_a_terminal_nothing_is_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = table(folder.path());
+    let before = written.files_on_disk().unwrap();
+    for operation in ["expire-snapshots", "remove-orphan-files"] {
+        let output = tool_with(&[operation, folder.path().to_str().unwrap()], "y\n");
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains("--yes") && stderr(&output).contains("--dry-run"), "{}", stderr(&output));
+    }
+    assert_eq!(written.files_on_disk().unwrap(), before);
+}
+
+#[test]
+fn subcommands_do_what_the_statements_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = table(folder.path());
+    let path = written.folder.to_str().unwrap();
+    let before = written.files_on_disk().unwrap();
+    let json_of = |arguments: &[&str]| json(&tool(&[arguments, &["-q", "--format", "json"]].concat()));
+
+    let planned = json_of(&["expire-snapshots", path, "--older-than", "5d", "--dry-run"]);
+    assert_eq!((metric(&planned, "deleted_snapshots_count"), metric(&planned, "dry_run")), (2, 1));
+    let kept = json_of(&["expire-snapshots", path, "--retain-last", "3", "--dry-run"]);
+    assert_eq!(metric(&kept, "deleted_snapshots_count"), 0);
+    let one = json_of(&["expire-snapshots", path, "--snapshot-ids", "1", "--dry-run", "--output", "snapshots"]);
+    let expired = one.as_array().unwrap().iter().filter(|row| row["decision"] == "expire");
+    assert_eq!(expired.map(|row| row["snapshot_id"].as_i64().unwrap()).collect::<Vec<_>>(), [1]);
+    assert_eq!(written.files_on_disk().unwrap(), before);
+
+    let orphans = json_of(&["remove-orphan-files", path, "--older-than", "5d", "--yes", "--output", "files"]);
+    let deleted: Vec<_> = orphans.as_array().unwrap().iter().filter(|row| row["status"] == "deleted").collect();
+    assert_eq!(deleted.len(), 1);
+    assert!(deleted[0]["file_path"].as_str().unwrap().ends_with("data/orphan.parquet"));
+    let done = json_of(&["expire-snapshots", path, "--older-than", "5d", "--yes"]);
+    assert_eq!((metric(&done, "deleted_snapshots_count"), metric(&done, "dry_run")), (2, 0));
+}
+
+#[test]
+fn a_folder_with_a_quote_in_its_name_is_no_way_into_the_statement() {
+    let folder = tempfile::tempdir().unwrap();
+    let odd = folder.path().join("it's', dry_run => false --");
+    let written = table(&odd);
+    let before = written.files_on_disk().unwrap();
+    let output = tool(&["expire-snapshots", odd.to_str().unwrap(), "--dry-run", "-q", "--format", "json"]);
+    assert_eq!(metric(&json(&output), "deleted_snapshots_count"), 2);
+    assert_eq!(written.files_on_disk().unwrap(), before);
+}
+
+#[cfg(unix)]
+#[test]
+fn failed_deletes_exit_with_1_whatever_the_shape() {
+    use std::os::unix::fs::PermissionsExt;
+
+    // Who may do everything is not stopped by permissions.
+    let probe = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(probe.path(), std::fs::Permissions::from_mode(0o500)).unwrap();
+    if std::fs::write(probe.path().join("x"), "").is_ok() {
+        return;
+    }
+    for shape in ["metrics", "files"] {
+        let folder = tempfile::tempdir().unwrap();
+        let written = table(folder.path());
+        let data = written.folder.join("data");
+        std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o500)).unwrap();
+        let output = tool(&["expire-snapshots", written.folder.to_str().unwrap(), "--yes", "--output", shape]);
+        std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o700)).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{shape}: {}", stderr(&output));
+        assert!(stderr(&output).contains("could not be deleted"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn the_demo_runs_leaves_foreign_folders_alone_and_can_be_repeated() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("demo");
+    for _ in 0..2 {
+        let output = tool(&["demo", "--run", folder.to_str().unwrap(), "--format", "csv"]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let (said, rows) = (stderr(&output), stdout(&output));
+        assert_eq!(said.matches("dry_run => true").count(), 4 + 1, "two operations on two tables, and a hint: {said}");
+        assert!(rows.contains("deleted_snapshots_count,") && rows.contains("deleted_files_count,"), "{rows}");
+    }
+    let left = |path: &str| folder.join(path).exists();
+    assert!(!left("orders/data/failed-write-1.parquet") && left("orders/data/being-written-now.parquet"));
+    assert!(!left("clicks/data/killed-job-1.parquet") && !left("clicks/data/batch-2.parquet"));
+
+    std::fs::write(parent.path().join("mine"), "x").unwrap();
+    let refused = tool(&["demo", parent.path().to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("isn't empty"), "{}", stderr(&refused));
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_output_not_the_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = table(folder.path());
+    let mut child = Command::new(env!("CARGO_BIN_EXE_iceberg-maintenance"))
+        .args(["expire-snapshots", written.folder.to_str().unwrap(), "--yes"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
+    assert!(!written.files_on_disk().unwrap().contains("data/a.parquet"));
+}
+
+#[test]
+fn help_names_every_flag_and_the_version_is_the_crates() {
+    let help = tool(&["expire-snapshots", "--help"]);
+    for flag in ["--older-than", "--expire-before", "--retention-threshold", "--retain-last", "--snapshot-ids"] {
+        assert!(stdout(&help).contains(flag), "{flag}");
+    }
+    assert!(stdout(&tool(&["--help"])).contains("Examples:"));
+    assert_eq!(stdout(&tool(&["--version"])), format!("iceberg-maintenance {}\n", env!("CARGO_PKG_VERSION")));
+}
