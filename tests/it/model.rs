@@ -42,10 +42,11 @@ pub fn decide(metadata: &Value, policy: &Policy, now: i64) -> Verdict {
     let by_id: BTreeMap<i64, &Value> = list.iter().map(|s| (s["snapshot-id"].as_i64().unwrap(), s)).collect();
     let time = |id: i64| by_id[&id]["timestamp-ms"].as_i64().unwrap();
     let refs = refs(metadata);
+    // A moment given as expire_before only ever protects: snapshots, and refs by their snapshots.
+    let is_protected = |id: i64| policy.expire_before.is_some_and(|before| time(id) >= before);
 
     if let Some(ids) = &policy.snapshot_ids {
-        let protected = |id: &i64| policy.expire_before.is_some_and(|before| time(*id) >= before);
-        let snapshots = by_id.keys().copied().filter(|id| !ids.contains(id) || protected(id)).collect();
+        let snapshots = by_id.keys().copied().filter(|id| !ids.contains(id) || is_protected(*id)).collect();
         return Verdict { snapshots, refs: refs.into_keys().collect() };
     }
 
@@ -64,7 +65,8 @@ pub fn decide(metadata: &Value, policy: &Policy, now: i64) -> Verdict {
         .filter(|(name, reference)| {
             let head = reference["snapshot-id"].as_i64().unwrap();
             let limit = reference["max-ref-age-ms"].as_i64().unwrap_or(ref_age);
-            *name == "main" || by_id.contains_key(&head) && now.saturating_sub(time(head)) <= limit
+            let stays = |head| now.saturating_sub(time(head)) <= limit || is_protected(head);
+            *name == "main" || by_id.contains_key(&head) && stays(head)
         })
         .collect();
 
@@ -83,9 +85,7 @@ pub fn decide(metadata: &Value, policy: &Policy, now: i64) -> Verdict {
         }
     }
     kept.extend(by_id.keys().copied().filter(|id| !referenced.contains(id) && time(*id) >= cutoff));
-    if let Some(before) = policy.expire_before {
-        kept.extend(by_id.keys().copied().filter(|id| time(*id) >= before));
-    }
+    kept.extend(by_id.keys().copied().filter(|id| is_protected(*id)));
     kept.retain(|id| by_id.contains_key(id));
     Verdict { snapshots: kept, refs: staying.into_keys().cloned().collect() }
 }
@@ -106,6 +106,110 @@ fn ancestors(by_id: &BTreeMap<i64, &Value>, head: i64) -> Vec<i64> {
 pub fn snapshot_log(log: &[i64], removed: &BTreeSet<i64>) -> Vec<i64> {
     let begin = log.iter().rposition(|id| removed.contains(id)).map_or(0, |gap| gap + 1);
     log[begin..].to_vec()
+}
+
+/// Where the crate decides otherwise than the model, on any graph of snapshots at all.
+mod decisions {
+    use iceberg_maintenance::retention::{RetentionPolicy, choose_expired};
+    use iceberg_maintenance::table::TableMetadata;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    const NOW: i64 = 100;
+
+    fn some<T: std::fmt::Debug>(value: impl Strategy<Value = T>) -> impl Strategy<Value = Option<T>> {
+        prop::option::weighted(0.4, value)
+    }
+
+    /// Snapshots 1 to n with any parents: holes, cycles, several roots, several children, clocks that run backwards.
+    fn snapshots() -> impl Strategy<Value = Vec<Value>> {
+        prop::collection::vec((prop::option::weighted(0.85, 1..11i64), 0..40i64), 1..9).prop_map(|snapshots| {
+            let snapshot = |(id, (parent, time)): (i64, (Option<i64>, i64))| match parent {
+                Some(parent) => json!({"snapshot-id": id, "parent-snapshot-id": parent, "timestamp-ms": time, "manifest-list": "/t/m"}),
+                None => json!({"snapshot-id": id, "timestamp-ms": time, "manifest-list": "/t/m"}),
+            };
+            (1..).zip(snapshots).map(snapshot).collect()
+        })
+    }
+
+    fn reference() -> impl Strategy<Value = Value> {
+        (1..11i64, any::<bool>(), some(1..4i64), some(50..120i64), some(50..120i64)).prop_map(
+            |(id, is_branch, minimum, age, ref_age)| {
+                let mut reference = json!({"snapshot-id": id, "type": if is_branch { "branch" } else { "tag" }});
+                let fields = [
+                    ("min-snapshots-to-keep", minimum.filter(|_| is_branch)),
+                    ("max-snapshot-age-ms", age.filter(|_| is_branch)),
+                    ("max-ref-age-ms", ref_age),
+                ];
+                for (name, value) in fields {
+                    if let Some(value) = value {
+                        reference[name] = value.into();
+                    }
+                }
+                reference
+            },
+        )
+    }
+
+    /// Metadata, always with a current snapshot; sometimes without refs.
+    fn metadata() -> impl Strategy<Value = Value> {
+        let properties = (some(1..4i64), some(50..120i64), some(50..120i64));
+        (
+            snapshots(),
+            any::<prop::sample::Index>(),
+            some(reference()),
+            prop::collection::btree_map("[a-d]", reference(), 0..4),
+            properties,
+        )
+            .prop_map(|(snapshots, current, main, mut refs, (minimum, age, ref_age))| {
+                let current = current.get(&snapshots)["snapshot-id"].clone();
+                if let Some(mut main) = main {
+                    main["snapshot-id"] = current.clone();
+                    main["type"] = "branch".into();
+                    refs.insert("main".into(), main);
+                }
+                let properties: BTreeMap<_, _> = [
+                    ("history.expire.min-snapshots-to-keep", minimum),
+                    ("history.expire.max-snapshot-age-ms", age),
+                    ("history.expire.max-ref-age-ms", ref_age),
+                ]
+                .into_iter()
+                .filter_map(|(name, value)| Some((name, value?.to_string())))
+                .collect();
+                json!({"format-version": 2, "table-uuid": "u", "location": "/t", "current-snapshot-id": current,
+                       "snapshots": snapshots, "refs": refs, "properties": properties})
+            })
+    }
+
+    fn policy() -> impl Strategy<Value = Policy> {
+        (some(-5..50i64), some(-5..50i64), some(1..5i64)).prop_map(|(older_than, expire_before, retain_last)| Policy {
+            older_than,
+            expire_before,
+            retain_last,
+            snapshot_ids: None,
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn are_those_of_the_model_on_any_graph(metadata in metadata(), policy in policy()) {
+            let parsed = TableMetadata::parse("/t/metadata/v1.metadata.json", metadata.to_string().as_bytes()).unwrap();
+            let arguments = RetentionPolicy {
+                older_than_ms: policy.older_than,
+                expire_before_ms: policy.expire_before,
+                retain_last: policy.retain_last,
+                ..RetentionPolicy::default()
+            };
+            let chosen = choose_expired(&parsed, &arguments, NOW).unwrap();
+            let kept = chosen.snapshots.iter().filter(|s| !s.reason.expires()).map(|s| s.snapshot_id).collect();
+            let refs = chosen.refs.iter().filter(|r| !r.reason.removes()).map(|r| r.name.clone()).collect();
+            prop_assert_eq!(Verdict { snapshots: kept, refs }, decide(&metadata, &policy, NOW));
+        }
+    }
 }
 
 #[test]
