@@ -53,7 +53,7 @@ impl Case {
             // A call that is wrong in itself may be refused for that first.
             let wrong = !run["error"].is_null() || matches!(self.difference(id), Some(d) if d.refuses());
             let words: &[&str] = if wrong { &[] } else { &["metadata.json"] };
-            refused(&copy, &call, run, words).await.map_err(|e| format!("unclear metadata: {e}"))?;
+            refused(self, &copy, &call, run, words).await.map_err(|e| format!("unclear metadata: {e}"))?;
             self.take_away_what_is_unclear(&copy);
         }
         self.step(&copy, id, run).await.map(|_| ())
@@ -79,8 +79,8 @@ impl Case {
         let mut call = Call::new(self, run, &[]);
         let difference = self.difference(id).map(|difference| &difference.ours);
         match difference {
-            Some(Ours::Refuses(words)) => return refused(copy, &call, run, words).await,
-            None if !run["error"].is_null() => return refused(copy, &call, run, self.words_of_error(run)).await,
+            Some(Ours::Refuses(words)) => return refused(self, copy, &call, run, words).await,
+            None if !run["error"].is_null() => return refused(self, copy, &call, run, self.words_of_error(run)).await,
             _ => {}
         }
         let owned_by_a_catalog = text(&self.expected["catalog"]).starts_with("jdbc");
@@ -105,7 +105,7 @@ impl Case {
         let message = format!("{} {}", text(&run["error"]["class"]), text(&run["error"]["message"]));
         let known: &[(&str, &'static [&'static str])] = &[
             ("GC is disabled", &["GC is disabled"]),
-            ("Cannot expire", &["snapshot"]),
+            ("Cannot expire", &["Still referenced by refs"]),
             ("Number of snapshots to retain", &["retain_last"]),
             ("max_concurrent_deletes", &["max_concurrent_deletes"]),
             ("Invalid mode", &["prefix_mismatch_mode", "ERROR", "IGNORE", "DELETE"]),
@@ -164,7 +164,7 @@ impl Case {
         let Expected { verdict, expired, counts, gone } = self.expected_expiry(copy, call, run, ours, &before)?;
 
         let disk_before = disk(&copy.path());
-        let metrics = perform(copy, self, call, run).await?;
+        let metrics = perform(self, copy, call, run).await?;
         let (disk_after, after) = (disk(&copy.path()), copy.table(&call.table));
         let really_gone = difference(&disk_before, &disk_after);
         ensure!(really_gone == gone, "deleted {really_gone:?}, expected {gone:?}");
@@ -300,7 +300,7 @@ impl Case {
             ensure!(planned == gone, "planned {planned:?}, expected {gone:?}");
             metrics
         } else {
-            perform(copy, self, call, run).await?
+            perform(self, copy, call, run).await?
         };
         let after = disk(&copy.path());
         if !dry {
@@ -330,7 +330,7 @@ impl Case {
 }
 
 /// The dry run, the real run and the run that has nothing left to do. Returns the real run's metrics.
-async fn perform(copy: &Copy, case: &Case, call: &Call, run: &Value) -> Result<MetricRows, String> {
+async fn perform(case: &Case, copy: &Copy, call: &Call, run: &Value) -> Result<MetricRows, String> {
     let session = copy.session(case, run);
     let before = disk(&copy.path());
     let dry = session.metrics(&call.dry_run()).await.map_err(|e| format!("dry run: {e}"))?;
@@ -361,8 +361,8 @@ async fn planned(session: &Session, copy: &Copy, call: &Call) -> Result<BTreeSet
 }
 
 /// Dry run and real run are refused with these words, and nothing changes.
-async fn refused(copy: &Copy, call: &Call, run: &Value, words: &[&str]) -> Result<(), String> {
-    let session = Session::below(copy.folder.path(), Some(now(run)));
+async fn refused(case: &Case, copy: &Copy, call: &Call, run: &Value, words: &[&str]) -> Result<(), String> {
+    let session = copy.session(case, run);
     let before = disk(&copy.path());
     for sql in [call.dry_run(), call.sql()] {
         let message = match session.run(&sql).await {
