@@ -1,9 +1,9 @@
-mod cli;
 //! Integration tests, in one binary: each binary links all of DataFusion.
 //!
 //! What a test compares with is never computed by the crate under test: `table` reads metadata, manifest lists and
 //! manifests by itself, `model` decides by itself which snapshots go, and the rest was recorded from the reference.
 
+mod cli;
 mod corpus;
 mod generated;
 mod model;

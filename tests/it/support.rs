@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use datafusion::arrow::array::{Array, RecordBatch};
 use datafusion::arrow::util::display::array_value_to_string;
 use datafusion::prelude::SessionContext;
-use iceberg_maintenance::maintenance::FixedClock;
+use iceberg_maintenance::FixedClock;
 use iceberg_maintenance::{Maintenance, MaintenanceSql};
 use object_store::local::LocalFileSystem;
 
