@@ -86,7 +86,11 @@ fn next_commands(folder: &Path, was_run: bool) -> String {
     let (orders, clicks) = (folder.join("orders"), folder.join("clicks"));
     let (orders, clicks) = (orders.display(), clicks.display());
     let absolute = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
-    let fresh = if was_run { "\n  iceberg-maintenance demo     # make them anew, then" } else { "" };
+    let fresh = if was_run {
+        format!("\n  iceberg-maintenance demo {}     # make them anew, then", folder.display())
+    } else {
+        String::new()
+    };
     format!(
         "\nTry next:{fresh}
   iceberg-maintenance expire-snapshots {orders} --dry-run --output snapshots
