@@ -8,6 +8,7 @@
 //! `±HH[:MM]`, or a blank and a zone name. Durations: `1d12h30m` with the units `y` (365 days) `w` `d` `h` `m` `s` `ms`
 //! in falling order, or one number with a fraction such as `1.5d`.
 
+use std::fmt;
 use std::str::FromStr;
 
 use chrono::{DateTime, LocalResult, NaiveDate, NaiveDateTime, NaiveTime, TimeDelta, TimeZone, Utc};
@@ -39,6 +40,12 @@ impl SessionZone {
         Tz::from_str(name).map(Self).map_err(|_| {
             format!("the session's time zone '{name}' is unknown; SET datafusion.execution.time_zone = 'UTC'")
         })
+    }
+}
+
+impl fmt::Display for SessionZone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
