@@ -8,6 +8,7 @@
 //! `±HH[:MM]`, or a blank and a zone name. Durations: `1d12h30m` with the units `y` (365 days) `w` `d` `h` `m` `s` `ms`
 //! in falling order, or one number with a fraction such as `1.5d`.
 
+use std::fmt;
 use std::str::FromStr;
 
 use chrono::{DateTime, LocalResult, NaiveDate, NaiveDateTime, NaiveTime, TimeDelta, TimeZone, Utc};
@@ -39,6 +40,12 @@ impl SessionZone {
         Tz::from_str(name).map(Self).map_err(|_| {
             format!("the session's time zone '{name}' is unknown; SET datafusion.execution.time_zone = 'UTC'")
         })
+    }
+}
+
+impl fmt::Display for SessionZone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
@@ -499,16 +506,9 @@ pub(crate) fn format_ms(ms: i64) -> String {
     }
 }
 
-/// A length of time in the grammar that [`parse_duration`] reads, largest units first.
+/// A length of time as Trino prints it: two decimals of the largest unit that fits.
 pub(crate) fn format_duration(ms: i64) -> String {
-    const UNITS: [(&str, i64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
-    let mut rest = ms.max(0);
-    let mut text = String::new();
-    for (unit, length) in UNITS {
-        if rest >= length {
-            text.push_str(&format!("{}{unit}", rest / length));
-            rest %= length;
-        }
-    }
-    if text.is_empty() { "0s".to_string() } else { text }
+    const UNITS: [(&str, i64); 4] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)];
+    let (unit, length) = UNITS.into_iter().find(|(_, length)| ms >= *length).unwrap_or(("ms", 1));
+    format!("{:.2}{unit}", ms as f64 / length as f64)
 }

@@ -41,7 +41,7 @@ impl Environment {
 pub(crate) struct Invocation {
     pub procedure: &'static dyn Procedure,
     pub form: Form,
-    /// The catalog in front of `system`.
+    /// The catalog in front of `system`, quoted if it was.
     pub catalog: Option<String>,
     /// The table, when the statement names it outside the arguments.
     pub target: Option<String>,
@@ -103,7 +103,10 @@ impl Invocation {
             Some(Value::Text(_)) if names::is_location(&table) => {
                 return Err(parameters.error("argument schema can't be combined with a location; leave it out"));
             }
-            Some(Value::Text(schema)) => format!("{schema}.{table}"),
+            Some(Value::Text(_)) if !names::is_single(&table) => {
+                return Err(parameters.error(&format!("argument schema: the name {table} has a schema already")));
+            }
+            Some(Value::Text(schema)) => format!("{}.{table}", names::quoted(&schema)),
             _ => table,
         };
         let table = match &self.catalog {

@@ -44,7 +44,7 @@ pub(crate) struct Argument {
 pub(crate) enum Written {
     Constant(Constant),
     /// To be folded by DataFusion.
-    Expression(Expr),
+    Expression(Box<Expr>),
 }
 
 /// Takes from an expression what DataFusion would get wrong.
@@ -56,9 +56,9 @@ pub(crate) fn read(expr: Expr, zone: SessionZone) -> Result<Written, Why> {
         Expr::Nested(inner) => return read(*inner, zone),
         Expr::Identifier(name) => bare_name(std::slice::from_ref(&name)),
         Expr::CompoundIdentifier(path) => bare_name(&path),
-        expr => match timestamp_literal(&expr) {
-            Some(text) => Constant::Timestamp(text),
-            None => return prepare(expr, zone).map(Written::Expression),
+        expr => match time_literal(&expr) {
+            Some((text, _)) => Constant::Timestamp(text.to_string()),
+            None => return prepare(expr, zone).map(|expr| Written::Expression(Box::new(expr))),
         },
     };
     Ok(Written::Constant(constant))
@@ -72,19 +72,19 @@ fn bare_name(path: &[Ident]) -> Constant {
     }
 }
 
-/// The text of `TIMESTAMP '…'`, `DATE '…'`, `'…'::TIMESTAMP` and `CAST('…' AS TIMESTAMP)`.
-fn timestamp_literal(expr: &Expr) -> Option<String> {
-    let (data_type, text) = match expr {
-        Expr::TypedString(TypedString { data_type, value, .. }) => (data_type, &value.value),
+/// Text and type of `TIMESTAMP '…'`, `DATE '…'`, `'…'::TIMESTAMP` and `CAST('…' AS TIMESTAMP)`.
+fn time_literal(expr: &Expr) -> Option<(&str, &DataType)> {
+    let (value, data_type) = match expr {
+        Expr::TypedString(TypedString { data_type, value, .. }) => (&value.value, data_type),
         Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, expr, data_type, .. } => match expr.as_ref() {
-            Expr::Value(value) => (data_type, &value.value),
+            Expr::Value(value) => (&value.value, data_type),
             _ => return None,
         },
         _ => return None,
     };
     let is_time = matches!(data_type, DataType::Timestamp(..) | DataType::Datetime(_) | DataType::Date);
-    match text {
-        Value::SingleQuotedString(text) | Value::DoubleQuotedString(text) if is_time => Some(text.clone()),
+    match value {
+        Value::SingleQuotedString(text) | Value::DoubleQuotedString(text) if is_time => Some((text, data_type)),
         _ => None,
     }
 }
@@ -105,8 +105,8 @@ impl VisitorMut for Preparation {
     type Break = Why;
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Why> {
-        if let Some(text) = timestamp_literal(expr) {
-            match time::parse_timestamp(&text, self.zone).and_then(instant_expression) {
+        if let Some((text, DataType::Timestamp(..) | DataType::Datetime(_))) = time_literal(expr) {
+            match time::parse_timestamp(text, self.zone).and_then(|ms| instant_expression(ms, self.zone)) {
                 Ok(instant) => *expr = instant,
                 Err(why) => return ControlFlow::Break(why),
             }
@@ -119,11 +119,11 @@ impl VisitorMut for Preparation {
     }
 }
 
-/// An expression of an instant whose zone can't be mistaken.
-fn instant_expression(ms: i64) -> Result<Expr, Why> {
+/// An expression of an instant that can't be mistaken for another, in the zone in which `date_trunc` and days are meant.
+fn instant_expression(ms: i64, zone: SessionZone) -> Result<Expr, Why> {
     let instant = DateTime::<Utc>::from_timestamp_millis(ms).ok_or("the timestamp is out of range")?;
     let text = instant.to_rfc3339_opts(SecondsFormat::Millis, true);
-    let sql = format!("arrow_cast('{text}', 'Timestamp(Millisecond, Some(\"UTC\"))')");
+    let sql = format!("arrow_cast('{text}', 'Timestamp(Millisecond, Some(\"{zone}\"))')");
     let parsed = Parser::new(&GenericDialect).try_with_sql(&sql).and_then(|mut parser| parser.parse_expr());
     parsed.map_err(|error| error.to_string())
 }
@@ -203,7 +203,7 @@ mod tests {
     fn a_timestamp_inside_an_expression_becomes_an_exact_instant() {
         assert_eq!(
             read_to_sql("TIMESTAMP '2024-07-01 00:00:00' - INTERVAL '1 day'"),
-            "arrow_cast('2024-06-30T22:00:00.000Z', 'Timestamp(Millisecond, Some(\"UTC\"))') - INTERVAL '1 day'"
+            "arrow_cast('2024-06-30T22:00:00.000Z', 'Timestamp(Millisecond, Some(\"Europe/Berlin\"))') - INTERVAL '1 day'"
         );
         assert!(
             read_text("TIMESTAMP 'garbage' - INTERVAL '1 day'").unwrap_err().contains("'garbage' is not a timestamp")

@@ -15,6 +15,7 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result, exec_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::EquivalenceProperties;
+use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -132,6 +133,9 @@ async fn run_all(calls: Vec<NamedCall>, schema: SchemaRef, context: RunContext) 
                 [] => error,
                 done => error.context(format!("{} was completed before {name} failed", done.join(", "))),
             })?;
+        for notice in &report.notices {
+            tracing::warn!(procedure = name, table = %report.table, "{notice}");
+        }
         let batch = report.to_batch(call.output()).map_err(DataFusionError::from)?;
         batches.push(if several { with_procedure(name, &batch, &schema)? } else { batch });
         finished.metrics.push(report.metrics);
@@ -272,7 +276,7 @@ impl ExecutionPlan for ProcedureExec {
             Ok::<_, DataFusionError>(futures::stream::iter(slices))
         };
         let stream = futures::stream::once(rows).try_flatten().boxed();
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), stream)))
+        Ok(Box::pin(cooperative(RecordBatchStreamAdapter::new(self.schema(), stream))))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

@@ -17,7 +17,7 @@ use super::arguments::{Invocation, Parameters};
 use super::constant::{self, Argument, Constant, Written};
 use super::provider::ProcedureTable;
 use super::relation_planner::call_text;
-use super::statement::{Call, Statement};
+use super::statement::{Call, NamedExpr, Statement, text_literal};
 use super::table_function::ProcedureFunction;
 use crate::error::Error;
 use crate::time::SessionZone;
@@ -52,7 +52,7 @@ pub(crate) fn plan(state: &SessionState, statement: Statement) -> Result<Logical
 }
 
 fn text_of(call: &Call) -> String {
-    let target = call.target.iter().map(|target| (None, super::statement::text_literal(target)));
+    let target = call.target.iter().map(|target| (None, text_literal(target)));
     call_text(call.procedure, &target.chain(call.arguments.iter().cloned()).collect::<Vec<_>>())
 }
 
@@ -74,11 +74,11 @@ fn invocation(state: &SessionState, function: &ProcedureFunction, call: Call) ->
     let parameters = Parameters { procedure: function.procedure };
     let zone = SessionZone::new(state.config_options().execution.time_zone.as_deref())
         .map_err(|message| Error::Statement { message })?;
-    let argument = |(index, (name, expr)): (usize, (Option<String>, Expr))| {
+    let argument = |(index, (name, expr)): (usize, NamedExpr)| {
         let wrong = |why| parameters.argument_error(name.as_deref(), index, form, &why);
         let value = match constant::read(expr, zone).map_err(wrong)? {
             Written::Constant(constant) => constant,
-            Written::Expression(expr) => fold(state, expr).map_err(wrong)?,
+            Written::Expression(expr) => fold(state, *expr).map_err(wrong)?,
         };
         Ok(Argument { name, value })
     };

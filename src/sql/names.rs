@@ -20,7 +20,7 @@ pub(crate) fn table_text(path: &[Ident]) -> String {
 }
 
 /// One part of a name, quoted again if it was quoted.
-fn part_text(part: &Ident) -> String {
+pub(crate) fn part_text(part: &Ident) -> String {
     match part.quote_style {
         None => part.value.clone(),
         Some(_) => format!("\"{}\"", part.value.replace('"', "\"\"")),
@@ -41,19 +41,24 @@ pub(crate) fn in_catalog(table: &str, catalog: &str, default_schema: &str) -> St
     if is_location(table) {
         return table.to_string();
     }
-    let parts = split_name(table);
-    let quoted = |part: &str| {
-        let plain = part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
-            && part.starts_with(|first: char| first.is_ascii_lowercase() || first == '_');
-        if plain { part.to_string() } else { format!("\"{}\"", part.replace('"', "\"\"")) }
-    };
-    match parts.as_slice() {
-        [_] => format!("{}.{}.{table}", quoted(catalog), quoted(default_schema)),
-        [first, ..] if parts.len() > 2 && first.trim_matches(['"', '`']).eq_ignore_ascii_case(catalog) => {
-            table.to_string()
-        }
-        _ => format!("{}.{table}", quoted(catalog)),
+    let unquoted = |part: &str| part.trim_matches(['"', '`']).to_ascii_lowercase();
+    match split_name(table).as_slice() {
+        [_] => format!("{catalog}.{}.{table}", quoted(default_schema)),
+        [first, _, _, ..] if unquoted(first) == unquoted(catalog) => table.to_string(),
+        _ => format!("{catalog}.{table}"),
     }
+}
+
+/// True for a name without a schema.
+pub(crate) fn is_single(name: &str) -> bool {
+    split_name(name).len() == 1
+}
+
+/// A part of a name, quoted when it could be read as anything else.
+pub(crate) fn quoted(part: &str) -> String {
+    let plain = part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+        && part.starts_with(|first: char| first.is_ascii_lowercase() || first == '_');
+    if plain { part.to_string() } else { format!("\"{}\"", part.replace('"', "\"\"")) }
 }
 
 #[cfg(test)]
@@ -88,6 +93,6 @@ mod tests {
         ] {
             assert_eq!(in_catalog(table, "h", "public"), expected);
         }
-        assert_eq!(in_catalog("db.t", "My Lake", "public"), "\"My Lake\".db.t");
+        assert_eq!(in_catalog("t", "\"My Lake\"", "My Schema"), "\"My Lake\".\"My Schema\".t");
     }
 }

@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::constant::{self, Written};
-use super::statement;
+use super::statement::{self, NamedExpr};
 use super::table_function::{Encoded, EncodedValue, encode};
 use crate::error::Error;
 use crate::time::SessionZone;
@@ -82,7 +82,7 @@ fn plan_call(
         };
         let value = match constant::read(expr, zone).map_err(wrong)? {
             Written::Constant(constant) => EncodedValue::Constant(constant),
-            Written::Expression(expr) => EncodedValue::Expression(context.sql_to_expr(expr, &DFSchema::empty())?),
+            Written::Expression(expr) => EncodedValue::Expression(context.sql_to_expr(*expr, &DFSchema::empty())?),
         };
         encoded.push(Encoded { name, value });
     }
@@ -93,7 +93,7 @@ fn plan_call(
 }
 
 /// Splits an argument into name and value. Most dialects read `name = value` as a comparison.
-fn named(procedure: &str, argument: FunctionArg) -> Result<(Option<String>, Expr)> {
+fn named(procedure: &str, argument: FunctionArg) -> Result<NamedExpr> {
     match argument {
         FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::BinaryOp { left, op: BinaryOperator::Eq, right })) => {
             match *left {
@@ -111,8 +111,8 @@ fn named(procedure: &str, argument: FunctionArg) -> Result<(Option<String>, Expr
 }
 
 /// A call as text, for `EXPLAIN`.
-pub(crate) fn call_text(procedure: &str, arguments: &[(Option<String>, Expr)]) -> String {
-    let text = |(name, expr): &(Option<String>, Expr)| match name {
+pub(crate) fn call_text(procedure: &str, arguments: &[NamedExpr]) -> String {
+    let text = |(name, expr): &NamedExpr| match name {
         Some(name) => format!("{} => {expr}", name.to_ascii_lowercase()),
         None => expr.to_string(),
     };

@@ -1,12 +1,12 @@
 //! Statements as queries, for hosts that can't pass statements to us.
 
-use datafusion::sql::sqlparser::ast::{Expr, Ident};
+use datafusion::sql::sqlparser::ast::Expr;
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 
 use super::arguments::{Parameters, check_mixing};
 use super::constant::{self, Constant, Written};
 use super::relation_planner::call_text;
-use super::statement::{Call, Form, Statement, parse, text_literal};
+use super::statement::{Call, Form, NamedExpr, Statement, parse, text_literal};
 use super::value;
 use crate::error::{Error, Result};
 use crate::procedure;
@@ -45,20 +45,19 @@ pub fn rewrite(sql: &str) -> Result<Option<String>> {
     }
     query.push_str("SELECT * FROM ");
     if let Some(catalog) = &call.catalog {
-        query.push_str(&format!("{}.system.", Ident::with_quote('"', catalog)));
+        query.push_str(&format!("{catalog}.system."));
     }
     query.push_str(&call_text(call.procedure, &function_arguments(call)?));
     Ok(Some(query))
 }
 
 /// The arguments as the table function takes them.
-fn function_arguments(call: &Call) -> Result<Vec<(Option<String>, Expr)>> {
+fn function_arguments(call: &Call) -> Result<Vec<NamedExpr>> {
     let procedure = procedure::find(call.procedure)
         .ok_or_else(|| Error::Statement { message: format!("there is no procedure {}", call.procedure) })?;
     let parameters = Parameters { procedure };
     check_mixing(call.procedure, call.form, call.arguments.iter().map(|(name, _)| name.as_deref()))?;
-    let mut arguments: Vec<(Option<String>, Expr)> =
-        call.target.iter().map(|target| (None, text_literal(target))).collect();
+    let mut arguments: Vec<NamedExpr> = call.target.iter().map(|target| (None, text_literal(target))).collect();
     for (index, (name, expr)) in call.arguments.iter().enumerate() {
         let name = match name {
             None if call.form == Form::Execute => {

@@ -6,7 +6,8 @@
 //! - `VACUUM`, in [`super::vacuum`]'s forms.
 //!
 //! Everything else is handed on untouched. Only the first tokens decide, so that text which merely mentions a procedure
-//! is never taken for a call; once a statement is ours, whatever doesn't fit is an error and nothing is ignored.
+//! is never taken for a call; once a statement is ours, whatever doesn't fit is an error. (`IF EXISTS` is accepted, but a
+//! missing table stays an error, which says where the table was looked for.)
 
 use datafusion::sql::sqlparser::ast::{self, Expr, Ident};
 use datafusion::sql::sqlparser::dialect::{Dialect, GenericDialect};
@@ -40,12 +41,15 @@ pub(crate) struct Call {
     /// The canonical name of the procedure.
     pub procedure: &'static str,
     pub form: Form,
-    /// The catalog in front of `system`.
+    /// The catalog in front of `system`, quoted if it was.
     pub catalog: Option<String>,
     /// The table, when the statement names it outside the arguments.
     pub target: Option<String>,
-    pub arguments: Vec<(Option<String>, Expr)>,
+    pub arguments: Vec<NamedExpr>,
 }
+
+/// An argument as it is written: its name, when it has one, and its expression.
+pub(crate) type NamedExpr = (Option<String>, Expr);
 
 /// How a call is spelled: it decides what positional arguments mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -211,7 +215,7 @@ pub(super) fn called_procedure(path: &[Ident]) -> Option<(Option<String>, &'stat
     let procedure = procedure::find(&name.value)?.name();
     let catalog = match namespace {
         [] => None,
-        namespace => system_catalog(namespace)?.map(|catalog| catalog.value.clone()),
+        namespace => system_catalog(namespace)?.map(names::part_text),
     };
     Some((catalog, procedure))
 }
@@ -248,7 +252,7 @@ fn parse_alter_table(parser: &mut Parser) -> Parsed<Option<Call>> {
 }
 
 /// Hive's `EXPIRE_SNAPSHOTS RETAIN LAST n`; no arguments when neither that nor `BETWEEN` follows.
-fn parse_hive_policy(parser: &mut Parser, procedure: &'static str) -> Parsed<Vec<(Option<String>, Expr)>> {
+fn parse_hive_policy(parser: &mut Parser, procedure: &'static str) -> Parsed<Vec<NamedExpr>> {
     let expires = procedure == "expire_snapshots";
     if expires && word_at(parser, 0, "BETWEEN") {
         return refused(
@@ -285,7 +289,7 @@ fn unnested(expr: Expr) -> Expr {
 }
 
 /// `(name => value, name = value, name := value, value)`; `None` without parentheses.
-pub(super) fn parse_arguments(parser: &mut Parser) -> Parsed<Option<Vec<(Option<String>, Expr)>>> {
+pub(super) fn parse_arguments(parser: &mut Parser) -> Parsed<Option<Vec<NamedExpr>>> {
     if !parser.consume_token(&Token::LParen) {
         return Ok(None);
     }

@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::names;
 use super::statement::{
-    Call, Form, Parsed, at_end, expected, parse_argument_name, parse_path, refused, take_words, word_at,
+    Call, Form, NamedExpr, Parsed, at_end, expected, parse_argument_name, parse_path, refused, take_words, word_at,
 };
 
 /// Words that are no tables after `VACUUM`: options of PostgreSQL, Redshift and Databricks.
@@ -41,13 +41,13 @@ pub(super) fn parse(parser: &mut Parser) -> Parsed<Option<Vec<Call>>> {
     Ok(Some(vec![call("expire_snapshots", &path, arguments.clone()), call("remove_orphan_files", &path, arguments)]))
 }
 
-fn call(procedure: &'static str, path: &[Ident], arguments: Vec<(Option<String>, Expr)>) -> Call {
+fn call(procedure: &'static str, path: &[Ident], arguments: Vec<NamedExpr>) -> Call {
     let target = Some(names::table_text(path));
     Call { procedure, form: Form::Execute, catalog: None, target, arguments }
 }
 
 /// `[RETAIN n HOURS] [DRY RUN]`.
-fn parse_retention(parser: &mut Parser) -> Parsed<Vec<(Option<String>, Expr)>> {
+fn parse_retention(parser: &mut Parser) -> Parsed<Vec<NamedExpr>> {
     let mut arguments = vec![];
     if take_words(parser, &["RETAIN"]) {
         let hours = match parser.next_token().token {
@@ -67,7 +67,7 @@ fn parse_retention(parser: &mut Parser) -> Parsed<Vec<(Option<String>, Expr)>> {
 }
 
 /// Dremio's options: `name = value`, with commas between them or without.
-fn parse_options(parser: &mut Parser) -> Parsed<Vec<(Option<String>, Expr)>> {
+fn parse_options(parser: &mut Parser) -> Parsed<Vec<NamedExpr>> {
     let mut options = vec![];
     while !at_end(parser) {
         if !options.is_empty() {

@@ -102,9 +102,13 @@ fn ancestors(by_id: &BTreeMap<i64, &Value>, head: i64) -> Vec<i64> {
     chain
 }
 
-/// The snapshot log after these snapshots are gone: a log can't have holes, so it begins after the last gap.
-pub fn snapshot_log(log: &[i64], removed: &BTreeSet<i64>) -> Vec<i64> {
-    let begin = log.iter().rposition(|id| removed.contains(id)).map_or(0, |gap| gap + 1);
+/// The snapshot log once only these snapshots are left. A log can't have holes, so it begins after the last gap, also
+/// after one that was there before; when nothing is removed the log is left alone. As Java's `TableMetadata.Builder`.
+pub fn snapshot_log(log: &[i64], left: &BTreeSet<i64>, removed: &BTreeSet<i64>) -> Vec<i64> {
+    if removed.is_empty() {
+        return log.to_vec();
+    }
+    let begin = log.iter().rposition(|id| !left.contains(id)).map_or(0, |gap| gap + 1);
     log[begin..].to_vec()
 }
 

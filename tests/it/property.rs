@@ -417,7 +417,7 @@ async fn expire(folder: &Path, table: &Described, arguments: &str, policy: &Poli
     check(&after.refs(), &refs, "refs left")?;
     check(&COUNTS.map(|name| real[name]), &dead.counts(), "counts")?;
     check(&real["deleted_snapshots_count"], &(expired.len() as i64), "expired snapshots")?;
-    let log = model::snapshot_log(&before.numbers("snapshot-log", "snapshot-id"), &expired);
+    let log = model::snapshot_log(&before.numbers("snapshot-log", "snapshot-id"), &snapshots, &expired);
     check(&after.numbers("snapshot-log", "snapshot-id"), &log, "snapshot log")?;
     match before.text == after.text {
         true => unchanged("a run with nothing to do", &disk_before, &disk_after)?,

@@ -268,8 +268,19 @@ const PARAMETERS: &[Parameter] = &[
         ..parameter("table", ParameterKind::Table, Some(0), "the table: a registered name or a location")
     },
     parameter("older_than", ParameterKind::Timestamp, Some(1), "snapshots older than this may expire"),
-    parameter("retain_last", ParameterKind::Integer(1), Some(2), "keep at least this many snapshots of each branch"),
-    parameter("max_concurrent_deletes", ParameterKind::Integer(1), Some(3), "how many deletes run at once"),
+    Parameter {
+        aliases: &["min_snapshots_to_keep"],
+        ..parameter(
+            "retain_last",
+            ParameterKind::Integer(1),
+            Some(2),
+            "keep at least this many snapshots of each branch",
+        )
+    },
+    Parameter {
+        aliases: &["delete_parallelism"],
+        ..parameter("max_concurrent_deletes", ParameterKind::Integer(1), Some(3), "how many deletes run at once")
+    },
     parameter("stream_results", ParameterKind::Boolean, Some(4), "accepted for Spark's scripts; has no effect"),
     parameter("snapshot_ids", ParameterKind::Ids, Some(5), "expire exactly these snapshots and no others"),
     parameter(

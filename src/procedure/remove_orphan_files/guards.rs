@@ -102,13 +102,16 @@ fn foreign(table: &LoadedTable, file: &str, identity: &TableIdentity) -> Error {
 pub(super) async fn refuse_unshown_files(
     table: &str,
     options: &RemoveOrphanFiles,
+    scope: &Scope,
     references: &mut References,
     search: &Search,
     stores: &Stores,
     task: &Arc<TaskContext>,
 ) -> Result<u64> {
     let refuse = |found: String| Err(Error::Guard { table: table.into(), found });
-    if !search.orphans.is_empty() && search.matched == 0 && references.live_content() > 0 {
+    // A folder inside the table may hold orphans only; the whole table can't, and a list of files should not.
+    let must_match = scope.whole_table || options.file_list_view.is_some();
+    if must_match && !search.orphans.is_empty() && search.matched == 0 && references.live_content() > 0 {
         return refuse(format!(
             "none of the {} listed files is one that the table names, although it has {} live files: listing and metadata \
              seem to name files differently, so orphans can't be told from live files",

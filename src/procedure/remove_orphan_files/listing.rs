@@ -144,17 +144,17 @@ pub(super) fn listed_files(store: &Store, scope: &Scope) -> BoxStream<'static, R
 
 /// Spark's `file_list_view`: a relation with `file_path` (text) and `last_modified` (timestamp), optionally `file_size`.
 ///
-/// Only rows below the scope's folder count, by whole path segments and whatever their scheme: a path with another scheme
-/// is what `prefix_mismatch_mode` is about.
+/// Only rows below the scope's folder count, by whole path segments, under the folder's own scheme and authority or a
+/// spelling that is always the same (`s3a` for `s3`, no scheme for `file`). What the call's own `equal_*` maps declare
+/// equal stays out here, as in Spark: a file that is listed under two names would be an orphan twice.
 pub(super) async fn relation_files(
     relation: &str,
     scope: &Scope,
-    rules: &PathRules,
     context: &RunContext,
 ) -> Result<BoxStream<'static, Result<(String, Listed)>>> {
     let frame = context.maintenance.session()?.table(relation).await?;
-    let folder = rules.path(split(&scope.folder.to_string())).into_owned();
-    let rules = rules.clone();
+    let rules = PathRules::new(&scope.folder);
+    let folder = scope.folder.clone();
     let batches = frame.execute_stream().await?;
     Ok(batches
         .map_err(Error::from)
@@ -166,7 +166,9 @@ pub(super) async fn relation_files(
         .boxed())
 }
 
-fn relation_rows(batch: &RecordBatch, folder: &str, rules: &PathRules) -> Result<Vec<(String, Listed)>> {
+fn relation_rows(batch: &RecordBatch, folder: &Location, rules: &PathRules) -> Result<Vec<(String, Listed)>> {
+    let prefix = rules.listed_prefix(rules.prefix(folder.parts()));
+    let folder = rules.path(folder.parts());
     let wrong = |message: String| Error::argument("remove_orphan_files", format!("file_list_view: {message}"));
     let column =
         |name: &str| batch.column_by_name(name).ok_or_else(|| wrong(format!("the relation has no column {name}")));
@@ -186,7 +188,7 @@ fn relation_rows(batch: &RecordBatch, folder: &str, rules: &PathRules) -> Result
     for row in (0..batch.num_rows()).filter(|row| !paths.is_null(*row)) {
         let location = paths.value(row);
         let path = rules.path(split(location));
-        if !is_below(&path, folder) {
+        if rules.listed_prefix(rules.prefix(split(location))) != prefix || !is_below(&path, &folder) {
             continue;
         }
         let sizes = sizes.as_ref().map(|sizes| sizes.as_primitive::<datafusion::arrow::datatypes::UInt64Type>());

@@ -243,7 +243,10 @@ const PARAMETERS: &[Parameter] = &[
         )
     },
     parameter("dry_run", ParameterKind::Boolean, Some(3), "plan and report, change nothing"),
-    parameter("max_concurrent_deletes", ParameterKind::Integer(1), Some(4), "how many deletes run at once"),
+    Parameter {
+        aliases: &["delete_parallelism"],
+        ..parameter("max_concurrent_deletes", ParameterKind::Integer(1), Some(4), "how many deletes run at once")
+    },
     Parameter {
         aliases: &["file_list"],
         ..parameter(

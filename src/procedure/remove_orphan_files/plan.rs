@@ -88,10 +88,12 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
     let identity = FileIdentity::new(rules.clone(), store.as_local().cloned());
 
     let mut references = References::read(&table, &scope, &identity, task).await?;
-    let mut search = Search::new(options, HiddenNames::new(&scope, &metadata));
+    // Spark hides names in a listing, but not in a list that somebody made.
+    let hidden = options.file_list_view.is_none().then(|| HiddenNames::new(&scope, &metadata));
+    let mut search = Search::new(options, hidden);
     match &options.file_list_view {
         None => search.run(listed_files(&store, &scope), &mut references).await?,
-        Some(relation) => search.run(relation_files(relation, &scope, &rules, context).await?, &mut references).await?,
+        Some(relation) => search.run(relation_files(relation, &scope, context).await?, &mut references).await?,
     }
     search.drop_link_targets(&store);
     search.refuse_mismatches(&table.name)?;
@@ -102,7 +104,7 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
 
     let seen = newest.seen();
     refuse_foreign_tables(seen, &rules, &scope, &search.metadata_files, &mut references, &stores).await?;
-    let dangling = refuse_unshown_files(&seen.name, options, &mut references, &search, &stores, task).await?;
+    let dangling = refuse_unshown_files(&seen.name, options, &scope, &mut references, &search, &stores, task).await?;
 
     let Search { mut metrics, orphans, .. } = search;
     metrics.dangling_references_count = dangling;

@@ -22,7 +22,7 @@ const LATEST_BELIEVABLE_AHEAD_MS: i64 = 24 * 60 * 60 * 1000;
 /// Goes through the listed files and keeps those that nothing names.
 pub(super) struct Search {
     mode: PrefixMismatchMode,
-    hidden: HiddenNames,
+    hidden: Option<HiddenNames>,
     cutoff_ms: i64,
     now_ms: i64,
     pub metrics: Metrics,
@@ -39,7 +39,7 @@ pub(super) struct Search {
 }
 
 impl Search {
-    pub(super) fn new(options: &RemoveOrphanFiles, hidden: HiddenNames) -> Self {
+    pub(super) fn new(options: &RemoveOrphanFiles, hidden: Option<HiddenNames>) -> Self {
         Self {
             mode: options.prefix_mismatch_mode,
             hidden,
@@ -126,7 +126,7 @@ impl Search {
     }
 
     fn may_be_considered(&self, file: &ListedFile) -> std::result::Result<(), SkipReason> {
-        if self.hidden.hides(&file.path) {
+        if self.hidden.as_ref().is_some_and(|hidden| hidden.hides(&file.path)) {
             return Err(SkipReason::Hidden);
         }
         let latest = self.now_ms.saturating_add(LATEST_BELIEVABLE_AHEAD_MS);

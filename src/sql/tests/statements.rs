@@ -208,7 +208,8 @@ fn every_dialect_reads_every_form() {
 
 #[tokio::test]
 async fn every_dialect_binds_the_same_arguments() {
-    for dialect in DIALECTS {
+    // A session has no Oracle dialect.
+    for dialect in DIALECTS.into_iter().filter(|dialect| *dialect != "oracle") {
         let mut config = SessionConfig::new();
         config.options_mut().set("datafusion.sql_parser.dialect", dialect).unwrap();
         let (ctx, log) = session_with(config);
@@ -231,7 +232,7 @@ async fn a_statement_is_the_same_after_rewriting() {
         ("CALL system.expire_snapshots('db.t', NULL, 5)", "SELECT * FROM expire_snapshots('db.t', NULL, 5)"),
         (
             "CALL h.system.expire_snapshots(table => db.t, older_than => TIMESTAMP '2024-01-03 00:00:00 UTC')",
-            "SELECT * FROM \"h\".system.expire_snapshots(table => 'db.t', older_than => TIMESTAMP '2024-01-03 00:00:00 UTC')",
+            "SELECT * FROM h.system.expire_snapshots(table => 'db.t', older_than => TIMESTAMP '2024-01-03 00:00:00 UTC')",
         ),
         (
             "ALTER TABLE \"/da'ta/t\" EXECUTE expire_snapshots('2024-01-03', dry_run = 1)",

@@ -166,6 +166,7 @@ impl Case {
         let disk_before = disk(&copy.path());
         let metrics = perform(self, copy, call, run).await?;
         let (disk_after, after) = (disk(&copy.path()), copy.table(&call.table));
+        let gone = with_checksums(gone, &disk_before);
         let really_gone = difference(&disk_before, &disk_after);
         ensure!(really_gone == gone, "deleted {really_gone:?}, expected {gone:?}");
         let reported = COUNTS.map(|name| metrics[name]);
@@ -178,7 +179,7 @@ impl Case {
         ensure!(after.refs() == verdict.refs, "refs left: {:?}", after.refs());
         let log = before.numbers("snapshot-log", "snapshot-id");
         let log_left = after.numbers("snapshot-log", "snapshot-id");
-        let expected_log = model::snapshot_log(&log, &expired);
+        let expected_log = model::snapshot_log(&log, &verdict.snapshots, &expired);
         ensure!(log_left == expected_log, "snapshot log left: {log_left:?}, expected {expected_log:?}");
         ensure!(after.statistics_of(&expired).is_empty(), "statistics entries of expired snapshots were left");
         self.live_files_are_there(copy, &after, &disk_before, &disk_after)?;
@@ -304,6 +305,7 @@ impl Case {
         };
         let after = disk(&copy.path());
         if !dry {
+            let gone = with_checksums(gone.clone(), &before);
             let really_gone = difference(&before, &after);
             ensure!(really_gone == gone, "deleted {really_gone:?}, expected {gone:?}");
             ensure!(difference(&after, &before).is_empty(), "files added: {:?}", difference(&after, &before));
@@ -341,6 +343,7 @@ async fn perform(case: &Case, copy: &Copy, call: &Call, run: &Value) -> Result<M
     let after = disk(&copy.path());
     same_numbers(&dry, &real)?;
     let gone = difference(&before, &after);
+    let planned = with_checksums(planned, &before);
     ensure!(planned == gone, "the dry run planned {planned:?}, the real run deleted {gone:?}");
 
     match session.metrics(&call.sql()).await {
@@ -378,6 +381,17 @@ async fn refused(case: &Case, copy: &Copy, call: &Call, run: &Value, words: &[&s
 }
 
 /// The files of one look that the other doesn't show.
+/// These files, and the checksums that Hadoop's local file system keeps beside them: they go together.
+fn with_checksums(mut gone: BTreeSet<String>, disk: &Disk) -> BTreeSet<String> {
+    let checksum = |file: &String| match file.rsplit_once('/') {
+        Some((folder, name)) => format!("{folder}/.{name}.crc"),
+        None => format!(".{file}.crc"),
+    };
+    let checksums: Vec<_> = gone.iter().map(checksum).filter(|file| files(disk).contains(file)).collect();
+    gone.extend(checksums);
+    gone
+}
+
 fn difference(one: &Disk, other: &Disk) -> BTreeSet<String> {
     files(one).difference(&files(other)).cloned().collect()
 }
