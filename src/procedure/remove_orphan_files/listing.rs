@@ -46,7 +46,9 @@ impl Scope {
             }
         };
         if rules.same_place(&folder, &table) {
-            return Ok(Self { folder: table, whole_table: true });
+            // A place that only the call's own maps declare equal is listed under the name that was given.
+            let same_name = PathRules::new(&table).same_place(&folder, &table);
+            return Ok(Self { folder: if same_name { table } else { folder }, whole_table: true });
         }
         let roots = metadata.roots(rules.clone());
         let is_root = roots.iter().any(|root| rules.same_place(&folder, &root.location));

@@ -84,7 +84,7 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
     let metadata = table.metadata.clone();
     let rules = options.path_rules(&metadata);
     let scope = Scope::resolve(&metadata, options.location.as_deref(), &rules)?;
-    let store = stores.store(&scope.folder)?;
+    let store = stores.store(metadata.location())?;
     let identity = FileIdentity::new(rules.clone(), store.as_local().cloned());
 
     let mut references = References::read(&table, &scope, &identity, task).await?;
@@ -92,7 +92,7 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
     let hidden = options.file_list_view.is_none().then(|| HiddenNames::new(&scope, &metadata));
     let mut search = Search::new(options, hidden);
     match &options.file_list_view {
-        None => search.run(listed_files(&store, &scope), &mut references).await?,
+        None => search.run(listed_files(&stores.store(&scope.folder)?, &scope), &mut references).await?,
         Some(relation) => search.run(relation_files(relation, &scope, context).await?, &mut references).await?,
     }
     search.drop_link_targets(&store);

@@ -72,9 +72,11 @@ impl Case {
         }
     }
 
-    /// The files that the reference deleted, without those that were taken away before.
+    /// The files that the reference deleted, without those that were taken away before, and without the checksums that
+    /// Hadoop's local file system keeps beside them.
     pub fn recorded_deletions(&self, run: &Value) -> BTreeSet<String> {
         let mut deleted = texts(&run["files_deleted"]);
+        deleted.retain(|file| !file.ends_with(".crc") || !file.rsplit('/').next().unwrap().starts_with('.'));
         deleted.retain(|file| !self.unclear().contains(&file.as_str()));
         deleted
     }
