@@ -307,6 +307,22 @@ fn before(now_ms: i64, duration_ms: i64) -> Result<i64, Why> {
     now_ms.checked_sub(duration_ms).ok_or_else(|| "the duration reaches back too far".to_string())
 }
 
+/// A point in time as ISO 8601 with its offset.
+pub(crate) fn format_ms(ms: i64) -> String {
+    match chrono::DateTime::from_timestamp_millis(ms) {
+        Some(time) => time.to_rfc3339_opts(chrono::SecondsFormat::Millis, true),
+        None if ms < 0 => "the beginning of time".to_string(),
+        None => "the end of time".to_string(),
+    }
+}
+
+/// A length of time as Trino prints it: two decimals of the largest unit that fits.
+pub(crate) fn format_duration(ms: i64) -> String {
+    const UNITS: [(&str, i64); 4] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)];
+    let (unit, length) = UNITS.into_iter().find(|(_, length)| ms >= *length).unwrap_or(("ms", 1));
+    format!("{:.2}{unit}", ms as f64 / length as f64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -495,20 +511,4 @@ mod tests {
         assert_eq!(duration_from_scalar(&ScalarValue::DurationSecond(Some(2))), Some(Ok(2_000)));
         assert_eq!(timestamp_from_scalar(&interval(0, 1, 0), zone("UTC"), 2 * MS_PER_DAY), Some(Ok(MS_PER_DAY)));
     }
-}
-
-/// A point in time as ISO 8601 with its offset.
-pub(crate) fn format_ms(ms: i64) -> String {
-    match chrono::DateTime::from_timestamp_millis(ms) {
-        Some(time) => time.to_rfc3339_opts(chrono::SecondsFormat::Millis, true),
-        None if ms < 0 => "the beginning of time".to_string(),
-        None => "the end of time".to_string(),
-    }
-}
-
-/// A length of time as Trino prints it: two decimals of the largest unit that fits.
-pub(crate) fn format_duration(ms: i64) -> String {
-    const UNITS: [(&str, i64); 4] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)];
-    let (unit, length) = UNITS.into_iter().find(|(_, length)| ms >= *length).unwrap_or(("ms", 1));
-    format!("{:.2}{unit}", ms as f64 / length as f64)
 }

@@ -199,11 +199,13 @@ async fn find_table(stores: &Stores, location: Location) -> Result<(Location, St
     let store = stores.store(&location)?;
     let mut names = store.file_names(&location.child(METADATA_FOLDER)).await?;
     let mut found_at = location.clone();
-    if names.is_empty() && location.scheme().eq_ignore_ascii_case("file") && location.path().contains('%') {
-        if let Some(decoded) = percent_decoded(location.path()) {
-            found_at = location.with_path(decoded);
-            names = store.file_names(&found_at.child(METADATA_FOLDER)).await?;
-        }
+    if names.is_empty()
+        && location.scheme().eq_ignore_ascii_case("file")
+        && location.path().contains('%')
+        && let Some(decoded) = percent_decoded(location.path())
+    {
+        found_at = location.with_path(decoded);
+        names = store.file_names(&found_at.child(METADATA_FOLDER)).await?;
     }
     let files: Vec<MetadataFileName> = names.iter().filter_map(|name| MetadataFileName::parse(name)).collect();
     let files = settle(&location, files)?;

@@ -13,8 +13,8 @@ use datafusion::execution::TaskContext;
 use crate::error::{Error, Result};
 use crate::report::FileKind;
 use crate::scan::{
-    EntryCounts, ManifestListRef, ManifestListScanExec, ManifestRef, ManifestScanExec, OnUnreadable, Skipped,
-    collect_partitioned,
+    EntryCounts, ManifestListRef, ManifestListScanExec, ManifestRef, ManifestScanExec, OnUnreadable, ScanLog,
+    Unreadable, collect_partitioned,
 };
 use crate::table::Snapshot;
 
@@ -35,7 +35,7 @@ pub(crate) struct ListedManifests {
     /// Sizes of the manifest lists that were read, by location.
     pub list_sizes: HashMap<String, u64>,
     /// Manifest lists that are missing or malformed (lenient reading only).
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<Unreadable>,
 }
 
 /// A file that a manifest entry names as live.
@@ -57,6 +57,30 @@ pub(crate) enum Reading {
     Lenient,
 }
 
+impl From<Reading> for OnUnreadable {
+    fn from(reading: Reading) -> Self {
+        match reading {
+            Reading::Strict => OnUnreadable::Fail,
+            Reading::Lenient => OnUnreadable::Skip,
+        }
+    }
+}
+
+/// What a scan had to skip, or the error that says which snapshot needs the file that stopped it.
+fn accepted(
+    outcome: Result<()>,
+    log: &ScanLog,
+    reading: Reading,
+    what: &'static str,
+    snapshot_of: impl Fn(usize) -> Option<i64>,
+) -> Result<Vec<Unreadable>> {
+    let unreadable = log.unreadable();
+    match (reading, unreadable.first()) {
+        (Reading::Strict, Some(file)) => Err(needed(what, file, snapshot_of(file.index).unwrap_or(-1))),
+        _ => outcome.map(|()| unreadable),
+    }
+}
+
 /// Reads the manifest lists of snapshots.
 ///
 /// # Errors
@@ -67,30 +91,25 @@ pub(crate) async fn list_manifests(
     task: &Arc<TaskContext>,
 ) -> Result<ListedManifests> {
     let lists = snapshots.iter().map(|snapshot| list_of(snapshot)).collect();
-    let scan = ManifestListScanExec::new(lists, partitions(task), OnUnreadable::Skip);
+    let scan = ManifestListScanExec::new(lists, partitions(task), reading.into());
     let log = scan.log();
     let mut listed = ListedManifests::default();
     let (mut known, mut with_manifests) = (HashSet::new(), HashSet::<i64>::new());
-    collect_partitioned(Arc::new(scan), task.clone(), |batch| {
+    let outcome = collect_partitioned(Arc::new(scan), task.clone(), |batch| {
         with_manifests.extend(column(&batch, "snapshot_id")?.as_primitive::<Int64Type>().values());
         collect_manifests(&batch, &mut known, &mut listed.manifests)
     })
-    .await?;
-    listed.skipped = log.skipped();
+    .await;
+    let snapshot_of = |index: usize| snapshots.get(index).map(|snapshot| snapshot.snapshot_id);
+    listed.skipped = accepted(outcome, &log, reading, "manifest list", snapshot_of)?;
     listed.list_sizes = log.list_sizes();
-    if reading == Reading::Strict
-        && let Some(skipped) = listed.skipped.first()
-    {
-        let needed_by = snapshots.get(skipped.index).map_or(-1, |snapshot| snapshot.snapshot_id);
-        return Err(needed("manifest list", skipped, needed_by));
-    }
     if reading == Reading::Strict
         && let Some(snapshot) = snapshots.iter().find(|s| !with_manifests.contains(&s.snapshot_id) && has_files(s))
     {
         // Nothing in the metadata says how long a manifest list is: one that was cut right after its header looks whole.
         let why = "it names no manifest, although the snapshot's summary counts files".to_string();
         let location = snapshot.manifest_list.clone().unwrap_or_default();
-        return Err(needed("manifest list", &Skipped { location, why, index: 0 }, snapshot.snapshot_id));
+        return Err(needed("manifest list", &Unreadable { location, why, index: 0 }, snapshot.snapshot_id));
     }
     Ok(listed)
 }
@@ -118,7 +137,7 @@ fn list_of(snapshot: &Snapshot) -> ManifestListRef {
     }
 }
 
-fn needed(what: &'static str, skipped: &Skipped, needed_by: i64) -> Error {
+fn needed(what: &'static str, skipped: &Unreadable, needed_by: i64) -> Error {
     Error::NeededFileUnreadable { what, path: skipped.location.clone(), why: skipped.why.clone(), needed_by }
 }
 
@@ -169,11 +188,11 @@ pub(crate) async fn for_each_live_entry(
     reading: Reading,
     task: &Arc<TaskContext>,
     mut on_entry: impl FnMut(LiveEntry<'_>) -> Result<()>,
-) -> Result<Vec<Skipped>> {
+) -> Result<Vec<Unreadable>> {
     let references = manifests.iter().map(|manifest| manifest.reference.clone()).collect();
-    let scan = ManifestScanExec::new(references, partitions(task), OnUnreadable::Skip, true);
+    let scan = ManifestScanExec::new(references, partitions(task), reading.into(), true);
     let log = scan.log();
-    collect_partitioned(Arc::new(scan), task.clone(), |batch| {
+    let outcome = collect_partitioned(Arc::new(scan), task.clone(), |batch| {
         let paths = column(&batch, "file_path")?.as_string::<i32>();
         let contents = column(&batch, "content")?.as_primitive::<Int32Type>();
         let sizes = column(&batch, "file_size_in_bytes")?.as_primitive::<Int64Type>();
@@ -190,15 +209,9 @@ pub(crate) async fn for_each_live_entry(
         }
         Ok(())
     })
-    .await?;
-    let skipped = log.skipped();
-    if reading == Reading::Strict
-        && let Some(first) = skipped.first()
-    {
-        let needed_by = manifests.get(first.index).map_or(-1, |manifest| manifest.snapshot_id);
-        return Err(needed("manifest", first, needed_by));
-    }
-    Ok(skipped)
+    .await;
+    let snapshot_of = |index: usize| manifests.get(index).map(|manifest| manifest.snapshot_id);
+    accepted(outcome, &log, reading, "manifest", snapshot_of)
 }
 
 fn kind(content: i32, is_deletion_vector: bool) -> FileKind {

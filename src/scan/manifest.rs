@@ -88,6 +88,7 @@ impl EntryCounts {
 /// # Errors
 /// [`Error::Malformed`] when it is not a whole manifest, when an entry has no path or an unknown status or content, when
 /// the entries are not as many as expected, or when it is encrypted.
+#[cfg(test)]
 pub(crate) fn decode_manifest(
     path: &str,
     bytes: &[u8],

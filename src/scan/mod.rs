@@ -18,16 +18,11 @@ mod manifest_list;
 #[cfg(test)]
 mod testing;
 
-// The procedures' doors. Which of them a build uses is not this module's business.
-#[allow(unused_imports)]
 pub(crate) use exec::{
-    FileScanExec, ManifestListRef, ManifestListScanExec, ManifestRef, ManifestScanExec, OnUnreadable, ScanLog, Skipped,
+    ManifestListRef, ManifestListScanExec, ManifestRef, ManifestScanExec, OnUnreadable, ScanLog, Unreadable,
     collect_partitioned,
 };
-#[allow(unused_imports)]
-pub(crate) use manifest::{EntryCounts, decode_manifest, manifest_schema};
-#[allow(unused_imports)]
-pub(crate) use manifest_list::{decode_manifest_list, manifest_list_schema};
+pub(crate) use manifest::EntryCounts;
 
 use crate::error::{Error, Result};
 

@@ -17,7 +17,7 @@ use crate::reachability::{
 };
 use crate::report::{FileKind, FileOutcome, FileStatus, Metrics, Operation, Report, SkipReason};
 use crate::retention::{RetentionDecision, choose_expired, unused_partition_specs};
-use crate::scan::Skipped;
+use crate::scan::Unreadable;
 use crate::storage::{Store, Stores};
 use crate::table::{Location, MetadataChange, MetadataLogEntry, PathRules, Snapshot, TableMetadata};
 
@@ -392,7 +392,7 @@ impl Search<'_> {
         Ok(named.build())
     }
 
-    fn note_skipped(&mut self, what: &str, skipped: &[Skipped], notices: &mut Vec<String>) {
+    fn note_skipped(&mut self, what: &str, skipped: &[Unreadable], notices: &mut Vec<String>) {
         self.metrics.skipped_missing_metadata_count += skipped.len() as u64;
         notices.extend(skipped.iter().map(|file| {
             format!(

@@ -34,11 +34,6 @@ impl FileScanExec<ManifestLists> {
     pub(crate) fn new(lists: Vec<ManifestListRef>, partitions: usize, on_unreadable: OnUnreadable) -> Self {
         Self::over(ManifestLists(lists), partitions, on_unreadable)
     }
-
-    /// The lists that it was made with.
-    pub(crate) fn files(&self) -> &[ManifestListRef] {
-        &self.source.0
-    }
 }
 
 impl FileSource for ManifestLists {

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A file that was left out because it is missing or not what it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Skipped {
+pub(crate) struct Unreadable {
     /// The file.
     pub(crate) location: String,
     /// What is wrong with it, as a sentence that names it.
@@ -25,24 +25,26 @@ pub(crate) struct ScanLog {
 
 #[derive(Debug, Default)]
 struct Details {
-    skipped: Vec<Skipped>,
+    skipped: Vec<Unreadable>,
     sizes: HashMap<String, u64>,
 }
 
 impl ScanLog {
     /// The files that were left out, in the order of the scan's list.
-    pub(crate) fn skipped(&self) -> Vec<Skipped> {
+    pub(crate) fn unreadable(&self) -> Vec<Unreadable> {
         let mut skipped = self.details().skipped.clone();
         skipped.sort_by_key(|file| file.index);
         skipped
     }
 
     /// How many files were read, whether or not they could be decoded.
+    #[cfg(test)]
     pub(crate) fn files_read(&self) -> u64 {
         self.files_read.load(Ordering::Relaxed)
     }
 
     /// How many bytes these files have.
+    #[cfg(test)]
     pub(crate) fn bytes_read(&self) -> u64 {
         self.bytes_read.load(Ordering::Relaxed)
     }
@@ -62,7 +64,7 @@ impl ScanLog {
         self.details().sizes.insert(location.to_string(), bytes);
     }
 
-    pub(super) fn skip(&self, file: Skipped) {
+    pub(super) fn note(&self, file: Unreadable) {
         tracing::warn!(location = %file.location, why = %file.why, "left out an unreadable file");
         self.details().skipped.push(file);
     }

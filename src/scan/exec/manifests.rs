@@ -42,6 +42,7 @@ impl FileScanExec<Manifests> {
     }
 
     /// The manifests that it was made with, which the column `manifest` is an index into.
+    #[cfg(test)]
     pub(crate) fn files(&self) -> &[ManifestRef] {
         &self.source.manifests
     }

@@ -39,7 +39,7 @@ use datafusion::physical_plan::{
 
 pub(crate) use collect::collect_partitioned;
 pub(crate) use lists::{ManifestListRef, ManifestLists};
-pub(crate) use log::{ScanLog, Skipped};
+pub(crate) use log::{ScanLog, Unreadable};
 pub(crate) use manifests::{ManifestRef, Manifests};
 
 use crate::error::Result;

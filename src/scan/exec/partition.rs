@@ -14,7 +14,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{FileScanExec, FileSource, OnUnreadable, ScanLog, Skipped};
+use super::{FileScanExec, FileSource, OnUnreadable, ScanLog, Unreadable};
 use crate::error::Result;
 use crate::storage::Stores;
 
@@ -100,12 +100,16 @@ impl<S: FileSource> PartitionScan<S> {
             let index = file.index;
             match self.accept(file).await {
                 Ok(()) => {}
-                Err(error) if self.on_unreadable == OnUnreadable::Skip && error.is_about_the_file() => {
+                Err(error) => {
+                    if error.is_about_the_file() {
+                        let location = self.source.location(index).to_string();
+                        self.log.note(Unreadable { location, why: error.to_string(), index });
+                    }
+                    if self.on_unreadable == OnUnreadable::Fail || !error.is_about_the_file() {
+                        return Err(error.into());
+                    }
                     self.metrics.files_skipped.add(1);
-                    let location = self.source.location(index).to_string();
-                    self.log.skip(Skipped { location, why: error.to_string(), index });
                 }
-                Err(error) => return Err(error.into()),
             }
         }
     }

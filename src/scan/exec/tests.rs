@@ -101,7 +101,7 @@ async fn every_manifest_is_read_once_whatever_the_number_of_partitions() {
         assert!(batches.iter().all(|batch| batch.schema() == plan.schema()));
         let bytes = 9 * ten.len() + 51 * three.len();
         assert_eq!((plan.log().files_read(), plan.log().bytes_read()), (60, bytes as u64));
-        assert_eq!(plan.log().skipped(), []);
+        assert_eq!(plan.log().unreadable(), []);
         let metrics = plan.metrics().unwrap();
         let metric = |name| metrics.sum_by_name(name).map(|value| value.as_usize());
         assert_eq!(metric("bytes_scanned"), Some(bytes));
@@ -173,7 +173,7 @@ async fn skipped_files_are_left_out_whole_and_reported() {
     let plan = scan(manifests, 3, OnUnreadable::Skip);
     let batches = folder.run(plan.clone()).await.unwrap();
     assert_eq!(rows_by_manifest(&batches, 3), [0, 3, 0]);
-    let skipped = plan.log().skipped();
+    let skipped = plan.log().unreadable();
     assert_eq!(skipped.iter().map(|file| (file.index, &file.location)).collect::<Vec<_>>(), [(0, &missing), (2, &cut)]);
     assert_eq!(skipped[0].why, format!("{missing} does not exist"));
     assert_eq!(
@@ -247,7 +247,7 @@ async fn what_says_nothing_about_the_file_is_never_skipped() {
         let plan = scan(vec![manifest(location.into())], 1, OnUnreadable::Skip);
         let error = folder.run(plan.clone()).await.unwrap_err();
         assert!(error.to_string().contains(why), "{error}");
-        assert_eq!(plan.log().skipped(), []);
+        assert_eq!(plan.log().unreadable(), []);
     }
 }
 
@@ -260,7 +260,7 @@ async fn reading_ahead_is_bounded_by_files_and_by_bytes() {
         let manifest = ManifestRef { length, ..manifest("s3://b/missing".into()) };
         let plan = scan(vec![manifest; most + 3], 1, OnUnreadable::Skip);
         assert!(folder.run(plan.clone()).await.unwrap().is_empty());
-        assert_eq!(plan.log().skipped().len(), most + 3);
+        assert_eq!(plan.log().unreadable().len(), most + 3);
         assert_eq!(store.most_waiting.load(Ordering::SeqCst), most, "files of {length:?} bytes");
     }
 }
