@@ -5,6 +5,7 @@
 
 mod cli;
 mod corpus;
+mod docs;
 mod generated;
 mod model;
 mod property;
