@@ -150,26 +150,139 @@ fn a_folder_with_a_quote_in_its_name_is_no_way_into_the_statement() {
     assert_eq!(written.files_on_disk().unwrap(), before);
 }
 
+/// Runs the tool as somebody who may do everything in the table's folder but delete data files.
+#[cfg(unix)]
+fn tool_without_rights(written: &Written, arguments: &[&str]) -> Output {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    use std::os::unix::process::CommandExt;
+
+    const NOBODY: u32 = 65_534;
+    let mode = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    let data = written.folder.join("data");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_iceberg-maintenance"));
+    command.args(arguments);
+    mode(&data, 0o555);
+    // Who may do everything is not stopped by permissions, but may become somebody else.
+    if std::fs::write(data.join("probe"), "").is_ok() {
+        std::fs::remove_file(data.join("probe")).unwrap();
+        mode(&written.folder, 0o755);
+        for folder in [&written.folder, &written.folder.join("metadata")] {
+            chown(folder, Some(NOBODY), None).unwrap();
+        }
+        command.uid(NOBODY);
+    }
+    let output = command.output().unwrap();
+    mode(&data, 0o755);
+    output
+}
+
 #[cfg(unix)]
 #[test]
-fn failed_deletes_exit_with_1_whatever_the_shape() {
-    use std::os::unix::fs::PermissionsExt;
-
-    // Who may do everything is not stopped by permissions.
-    let probe = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(probe.path(), std::fs::Permissions::from_mode(0o500)).unwrap();
-    if std::fs::write(probe.path().join("x"), "").is_ok() {
-        return;
-    }
-    for shape in ["metrics", "files"] {
+fn failed_deletes_exit_with_1_whatever_is_selected() {
+    for (shape, rows) in [("metrics", false), ("files", true)] {
         let folder = tempfile::tempdir().unwrap();
         let written = table(folder.path());
-        let data = written.folder.join("data");
-        std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o500)).unwrap();
-        let output = tool(&["expire-snapshots", written.folder.to_str().unwrap(), "--yes", "--output", shape]);
-        std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let location = written.folder.to_str().unwrap();
+        let output = tool_without_rights(&written, &["expire-snapshots", location, "--yes", "--output", shape]);
         assert_eq!(output.status.code(), Some(1), "{shape}: {}", stderr(&output));
-        assert!(stderr(&output).contains("could not be deleted"), "{}", stderr(&output));
+        assert!(stderr(&output).contains("could not be deleted; the commit is done"), "{}", stderr(&output));
+        assert_eq!(stdout(&output).contains("| failed "), rows, "{shape}: {}", stdout(&output));
+    }
+    for select in ["file_path", "count(*)"] {
+        let folder = tempfile::tempdir().unwrap();
+        let written = table(folder.path());
+        let sql = format!("SELECT {select} FROM expire_snapshots('{}', output => 'files')", written.folder.display());
+        let output = tool_without_rights(&written, &["-c", &sql, "-c", "SELECT 'after'"]);
+        assert_eq!(output.status.code(), Some(1), "{select}: {}", stderr(&output));
+        assert!(stderr(&output).contains("could not be deleted; the commit is done"), "{}", stderr(&output));
+        assert!(!stdout(&output).contains("after"), "a script stops at its first error");
+    }
+}
+
+#[test]
+fn a_vacuum_that_fails_half_way_says_what_was_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = table(folder.path());
+    std::fs::remove_file(written.folder.join("data/c.parquet")).unwrap();
+    let output = tool(&["-c", &format!("VACUUM TABLE \"{}\"", written.folder.display())]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    let done = "Error: expire_snapshots was completed before remove_orphan_files failed: ";
+    assert!(stderr(&output).contains(done) && stderr(&output).contains("c.parquet"), "{}", stderr(&output));
+}
+
+#[test]
+fn notes_go_to_stderr_unless_quiet() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = table(folder.path());
+    let location = written.folder.display();
+    let call = format!("CALL system.expire_snapshots(table => '{location}', snapshot_ids => [1], dry_run => true)");
+    let output = tool(&["-c", &call]);
+    assert!(stderr(&output).contains("Note: snapshot_ids expires exactly these"), "{}", stderr(&output));
+    assert_eq!(stderr(&tool(&["-q", "-c", &call])), "");
+}
+
+#[test]
+fn an_error_is_printed_without_the_engines_wrapping() {
+    let output = tool(&["-c", "SELECT * FROM expire_snapshots('/t') UNION ALL SELECT 'x', 1"]);
+    assert!(
+        stderr(&output).starts_with("Error: a maintenance call that changes something can't be"),
+        "{}",
+        stderr(&output)
+    );
+    let output = tool(&["-c", "CREATE TABLE x AS SELECT * FROM expire_snapshots('/t') LIMIT 0"]);
+    assert!(stderr(&output).starts_with("Error: the query excludes all rows"), "{}", stderr(&output));
+    assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
+}
+
+#[test]
+fn scripts_may_begin_with_a_byte_order_mark_or_a_comment_and_end_with_quit() {
+    let csv = ["-q", "--format", "csv"];
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "\u{feff}SELECT 1 AS a;\nquit;\nSELECT nothing").unwrap();
+    let from_file = tool(&[&csv[..], &["-f", file.path().to_str().unwrap()]].concat());
+    assert_eq!((from_file.status.code(), stdout(&from_file)), (Some(0), "a\n1\n"), "{}", stderr(&from_file));
+    for quit in ["quit", "EXIT;", "\\q"] {
+        let output = tool_with(&csv, &format!("SELECT 1 AS a;\n{quit}\nSELECT nothing;"));
+        assert_eq!((output.status.code(), stdout(&output)), (Some(0), "a\n1\n"), "{quit}: {}", stderr(&output));
+    }
+    let output = tool(&[&csv[..], &["-c", "-- note\nSELECT 1 AS a"]].concat());
+    assert_eq!((output.status.code(), stdout(&output)), (Some(0), "a\n1\n"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_deep_expression_does_not_end_the_process() {
+    let sum = vec!["1"; 2000].join("+");
+    let output = tool(&["-q", "--format", "csv", "-c", &format!("SELECT {sum} AS a")]);
+    assert_eq!((output.status.code(), stdout(&output)), (Some(0), "a\n2000\n"), "{}", stderr(&output));
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_a_statement_and_the_printing_of_rows() {
+    let endless = "SELECT count(*) FROM generate_series(1, 100000000000)";
+    let large = "SELECT * FROM generate_series(1, 300000)";
+    for (statement, seconds) in [(endless, 2), (large, 4)] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_iceberg-maintenance"))
+            .args(["--format", "csv", "-c", "SELECT 1 AS first", "-c", statement])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Nobody reads the rows: the large result fills the pipe and waits there.
+        std::thread::sleep(std::time::Duration::from_secs(seconds));
+        assert!(child.try_wait().unwrap().is_none(), "{statement} is still running");
+        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while child.try_wait().unwrap().is_none() {
+            if std::time::Instant::now() > deadline {
+                child.kill().unwrap();
+                panic!("{statement} goes on after Ctrl-C");
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{statement}: {}", stderr(&output));
+        assert!(!stderr(&output).contains("done"), "{}", stderr(&output));
     }
 }
 
@@ -199,7 +312,7 @@ fn a_reader_that_goes_away_ends_the_output_not_the_work() {
     let folder = tempfile::tempdir().unwrap();
     let written = table(folder.path());
     let mut child = Command::new(env!("CARGO_BIN_EXE_iceberg-maintenance"))
-        .args(["expire-snapshots", written.folder.to_str().unwrap(), "--yes"])
+        .args(["expire-snapshots", written.folder.to_str().unwrap(), "--yes", "--quiet"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

@@ -284,7 +284,7 @@ async fn wrong_arguments_are_named_and_the_right_ones_listed() {
         ("table => NULL", "argument table is missing"),
         ("table => ''", "argument table: the name of the table is empty"),
         ("table => 5", "argument table: 5 (Int64) was given where a table name or location is expected"),
-        ("table => 't', retain_last => '3'", "argument retain_last: the text '3' was given where a integer >= 1"),
+        ("table => 't', retain_last => '3'", "argument retain_last: the text '3' was given where an integer >= 1"),
         ("table => 't', retain_last => 3.7", "argument retain_last: 3.7 (Float64) was given"),
         ("table => 't', retain_last => true", "argument retain_last: true (Boolean) was given"),
         ("table => 't', retain_last => 0", "argument retain_last: 0 is less than 1"),
@@ -383,6 +383,7 @@ async fn a_constant_without_a_value_is_an_error_in_datafusions_words() {
     for (procedure, argument, why) in [
         ("expire_snapshots", "retain_last => CAST('x' AS INT)", "Cannot cast string 'x'"),
         ("expire_snapshots", "older_than => to_timestamp('garbage')", "garbage"),
+        ("expire_snapshots", "older_than => to_timestamp('2026-03-29 02:30:00')", "local time"),
         ("remove_orphan_files", "equal_schemes => MAP {'a': 'b', 'a': 'c'}", "map key must be unique"),
     ] {
         for sql in [
