@@ -1,5 +1,6 @@
 //! What a run did, and its shapes as record batches.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
@@ -105,7 +106,7 @@ pub struct FileOutcome {
     /// A snapshot that had it (expiry).
     pub snapshot_id: Option<i64>,
     /// Why it goes.
-    pub reason: String,
+    pub reason: Cow<'static, str>,
     /// What became of it.
     pub status: FileStatus,
 }
@@ -448,7 +449,7 @@ impl Metrics {
         };
         *count += 1;
         self.deleted_files_count += 1;
-        self.deleted_bytes += bytes.unwrap_or(0);
+        self.deleted_bytes = self.deleted_bytes.saturating_add(bytes.unwrap_or(0));
     }
 
     /// Counts a file that was left alone.

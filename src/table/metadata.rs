@@ -382,6 +382,16 @@ impl TableMetadata {
         Self { metadata_location: metadata_location.into(), ..self }
     }
 
+    /// True when both hold the same JSON, wherever they were read from.
+    pub(crate) fn is_same_document(&self, other: &Self) -> bool {
+        other.inner.document.to_json().is_ok_and(|json| self.has_json(&json))
+    }
+
+    /// True when this is what was read from exactly this JSON.
+    pub(crate) fn has_json(&self, json: &str) -> bool {
+        self.inner.document.to_json().is_ok_and(|own| own == json)
+    }
+
     pub(crate) fn document(&self) -> &Document {
         &self.inner.document
     }
@@ -398,7 +408,7 @@ pub(crate) struct TableIdentity {
 
 impl TableIdentity {
     pub(crate) fn of(metadata: &TableMetadata) -> Self {
-        Self { table_uuid: metadata.table_uuid().map(str::to_string), location: metadata.location().to_string() }
+        Self { table_uuid: metadata.table_uuid().map(str::to_string), location: metadata.location().to_text() }
     }
 
     /// Reads a metadata file's content, plain or gzip.
