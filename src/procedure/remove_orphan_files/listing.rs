@@ -91,7 +91,7 @@ impl Scope {
         let mut ancestors = Vec::new();
         let mut path = path.trim_end_matches('/');
         while is_below(path, &table) {
-            ancestors.push(self.folder.with_path(path));
+            ancestors.push(metadata.location().with_path(path));
             path = path.rsplit_once('/').map_or("", |(parent, _)| parent);
         }
         ancestors
