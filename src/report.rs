@@ -15,6 +15,7 @@ use crate::retention::SnapshotDecision;
 /// What a file is to a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[non_exhaustive]
 pub enum FileKind {
     /// A data file.
     Data,
@@ -59,6 +60,7 @@ impl FileKind {
 /// What happened to a file of the plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum FileStatus {
     /// To be deleted; nothing was tried (dry run, or not yet).
     Planned,
@@ -75,6 +77,7 @@ pub enum FileStatus {
 /// Why a file that nothing live names was left alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum SkipReason {
     /// It lies outside the table's own roots.
     External,
@@ -94,6 +97,7 @@ pub enum SkipReason {
 
 /// A file of the plan and what became of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct FileOutcome {
     /// The file's location as the metadata (expiry) or the listing (orphans) spells it.
     pub path: String,
@@ -114,6 +118,7 @@ pub struct FileOutcome {
 /// The numbers of a run. In a dry run the `deleted_*` numbers say what would be deleted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[allow(missing_docs)] // the names are those of the metric rows, which METRICS explains
+#[non_exhaustive]
 pub struct Metrics {
     pub deleted_data_files_count: u64,
     pub deleted_position_delete_files_count: u64,
@@ -225,6 +230,7 @@ metric_rows! {
 
 /// Which rows a statement returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Output {
     /// `metric_name`, `metric_value`: one row a metric, in the order of [`METRICS`].
     #[default]
@@ -240,6 +246,7 @@ pub enum Output {
 /// Which operation a report is about; its `columns` shape follows Spark's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Operation {
     /// `expire_snapshots`.
     ExpireSnapshots,
@@ -259,6 +266,7 @@ impl Operation {
 
 /// What a run did.
 #[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
 pub struct Report {
     /// Which operation it was.
     pub operation: Operation,
