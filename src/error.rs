@@ -248,6 +248,7 @@ impl Error {
         let path = path.into();
         match source.kind() {
             std::io::ErrorKind::NotFound => Error::FileNotFound { path },
+            std::io::ErrorKind::IsADirectory => Error::Malformed { what: "a file", path, why: "it is a folder".into() },
             _ => Error::Storage { action, path, source: Arc::new(source) },
         }
     }

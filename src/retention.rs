@@ -378,7 +378,8 @@ fn choose_by_policy(history: &History, policy: &RetentionPolicy, now_ms: i64) ->
         reasons.entry(current).or_insert_with(|| Reason::Head { reference: MAIN_BRANCH.into() });
     }
     let mut walked = HashSet::new();
-    for (name, branch) in staying().filter(|(_, r)| r.kind == RefKind::Branch) {
+    // `main` is a branch, whatever a writer says of it.
+    for (name, branch) in staying().filter(|(name, r)| r.kind == RefKind::Branch || *name == MAIN_BRANCH) {
         let cutoff = branch.max_snapshot_age_ms.map_or(cutoff, |age| now_ms.saturating_sub(age));
         let minimum = branch.min_snapshots_to_keep.map_or(minimum, i64::from);
         let limits = Limits { cutoff, minimum };

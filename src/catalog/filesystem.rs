@@ -406,16 +406,18 @@ async fn rivals(store: &Store, folder: &Location, version: u64, own: &str) -> Re
     Ok(names.into_iter().filter(same_version).filter(|name| name != own).collect())
 }
 
-/// Writes the hint, and renews the checksum that Hadoop's local file system keeps beside it: with a stale one Hadoop
-/// could not read the hint any more.
 async fn write_hint(store: &Store, folder: &Location, version: u64) -> Result<()> {
-    let hint = version.to_string();
-    store.replace(&folder.child(VERSION_HINT), Bytes::from(hint.clone())).await?;
-    let checksum = folder.child(&format!(".{VERSION_HINT}.crc"));
+    let hint = Bytes::from(version.to_string());
+    store.replace(&folder.child(VERSION_HINT), hint.clone()).await?;
+    renew_checksum(store, folder, VERSION_HINT, &hint).await
+}
+
+/// Renews the checksum that Hadoop's local file system keeps beside a file, where there is one: with a stale one Hadoop
+/// could not read the file any more.
+async fn renew_checksum(store: &Store, folder: &Location, name: &str, content: &Bytes) -> Result<()> {
+    let checksum = folder.child(&format!(".{name}.crc"));
     match store.as_local() {
-        Some(_) if store.stat(&checksum).await?.is_some() => {
-            store.replace(&checksum, hadoop_checksum(hint.as_bytes())).await
-        }
+        Some(_) if store.stat(&checksum).await?.is_some() => store.replace(&checksum, hadoop_checksum(content)).await,
         _ => Ok(()),
     }
 }

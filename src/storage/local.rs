@@ -119,7 +119,9 @@ impl LocalFiles {
         blocking(move || {
             let entries = match fs::read_dir(&path) {
                 Ok(entries) => entries,
-                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(vec![]),
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                    return Ok(vec![]);
+                }
                 Err(error) => return Err(Error::io("listing", name, error)),
             };
             let mut names = Vec::new();

@@ -191,7 +191,9 @@ pub(super) async fn relation_files(
     context: &RunContext,
 ) -> Result<BoxStream<'static, Result<(String, Listed)>>> {
     let session = context.maintenance.session()?;
-    let frame = session.table(relation).await?;
+    let unknown =
+        |e| Error::argument("remove_orphan_files", format!("file_list_view => '{relation}' can't be read: {e}"));
+    let frame = session.table(relation).await.map_err(unknown)?;
     let zone: Arc<str> = session.state().config_options().execution.time_zone.as_deref().unwrap_or("+00:00").into();
     let rules = PathRules::new(&scope.folder);
     let folder = scope.folder.clone();
