@@ -105,14 +105,26 @@ pub struct Maintenance {
 #[derive(Debug)]
 struct Inner {
     clock: Arc<dyn Clock>,
+    notices: NoticeSink,
     catalogs: Catalogs,
     /// The session holds this handle, so this handle must not hold the session.
     session: Weak<RwLock<SessionState>>,
 }
 
+/// Where notices go besides the log.
+#[derive(Clone, Default)]
+struct NoticeSink(Option<Arc<dyn Fn(&str) + Send + Sync>>);
+
+impl Debug for NoticeSink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("NoticeSink").field(&self.0.is_some()).finish()
+    }
+}
+
 /// Sets up maintenance for a session.
 #[derive(Debug, Default)]
 pub struct MaintenanceBuilder {
+    notices: NoticeSink,
     clock: Option<Arc<dyn Clock>>,
     catalogs: Catalogs,
     options: Option<MaintenanceOptions>,
@@ -122,6 +134,13 @@ impl MaintenanceBuilder {
     /// Where "now" comes from; the system's clock by default.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
+        self
+    }
+
+    /// Who is told what the operator should know of a run: arguments without effect, files that were passed over, how an
+    /// interrupted run ended. Called from the run's own task, once for each notice; must not block. The log gets the same.
+    pub fn on_notice(mut self, notify: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.notices = NoticeSink(Some(Arc::new(notify)));
         self
     }
 
@@ -151,6 +170,7 @@ impl MaintenanceBuilder {
         let maintenance = Maintenance {
             inner: Arc::new(Inner {
                 clock: self.clock.unwrap_or_else(|| Arc::new(SystemClock)),
+                notices: self.notices,
                 catalogs: self.catalogs,
                 session: session.state_weak_ref(),
             }),
@@ -169,7 +189,8 @@ impl Maintenance {
     /// A handle without catalogs or a session.
     #[cfg(test)]
     pub(crate) fn with_clock(clock: Arc<dyn Clock>) -> Self {
-        Self { inner: Arc::new(Inner { clock, catalogs: Catalogs::default(), session: Weak::new() }) }
+        let (notices, catalogs) = Default::default();
+        Self { inner: Arc::new(Inner { clock, notices, catalogs, session: Weak::new() }) }
     }
 
     /// The current time by the clock of this handle, ms since the epoch.
@@ -248,6 +269,13 @@ impl Maintenance {
     pub async fn delete_orphan_files(&self, plan: OrphanPlan) -> Result<Report> {
         let context = self.context()?;
         detached(context.clone(), async move { remove_orphan_files::execute(plan, &context).await }).await
+    }
+
+    /// Passes a notice on to whom the embedder named.
+    pub(crate) fn notify(&self, text: &str) {
+        if let Some(notify) = &self.inner.notices.0 {
+            notify(text);
+        }
     }
 
     pub(crate) fn resolve(&self, table: &str) -> Result<TableHandle> {

@@ -1,30 +1,133 @@
 //! Session options, `SET iceberg_maintenance.… = …`.
+//!
+//! The entries carry their prefix, unlike those that DataFusion's macro makes: so `SHOW`, `information_schema.df_settings`
+//! and hosts that send a session's settings elsewhere name them as `SET` does.
 
-use datafusion::common::extensions_options;
-use datafusion::config::ConfigExtension;
+use std::any::Any;
 
-extensions_options! {
-    /// Options of this crate in a session's configuration.
-    pub struct MaintenanceOptions {
-        /// What table functions do: `execute`, `dry_run` (every call is a dry run) or `off` (every call is refused).
-        /// Statements (`CALL`, `ALTER TABLE … EXECUTE`, `VACUUM`) are not affected.
-        pub table_functions: String, default = "execute".to_string()
+use datafusion::common::config_err;
+use datafusion::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 
-        /// What the lone positional timestamp of `ALTER TABLE … EXECUTE expire_snapshots('…')` means:
-        /// `expire_before` (ClickHouse: only protects what is newer) or `older_than` (StarRocks, Hive: the age limit).
-        pub positional_timestamp: String, default = "expire_before".to_string()
+use crate::error::{Error, Result};
 
-        /// `expire_snapshots` refuses an age limit shorter than this duration. No floor by default.
-        pub expire_snapshots_min_retention: String, default = "0s".to_string()
+macro_rules! maintenance_options {
+    ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:expr),* $(,)?) => {
+        /// Options of this crate in a session's configuration.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct MaintenanceOptions {
+            $($(#[doc = $doc])+ pub $name: $type,)*
+        }
 
-        /// `remove_orphan_files` refuses an age limit shorter than this duration unless `ignore_floor => true`.
-        pub remove_orphan_files_min_retention: String, default = "24h".to_string()
+        impl Default for MaintenanceOptions {
+            fn default() -> Self {
+                Self { $($name: $default),* }
+            }
+        }
 
-        /// How many deletes run at once when `max_concurrent_deletes` is not given.
-        pub max_concurrent_deletes: usize, default = 32
-    }
+        impl MaintenanceOptions {
+            const NAMES: &[&str] = &[$(stringify!($name)),*];
+        }
+
+        impl ExtensionOptions for MaintenanceOptions {
+            fn as_any(&self) -> &dyn Any {
+                self
+            }
+
+            fn as_any_mut(&mut self) -> &mut dyn Any {
+                self
+            }
+
+            fn cloned(&self) -> Box<dyn ExtensionOptions> {
+                Box::new(self.clone())
+            }
+
+            fn set(&mut self, key: &str, value: &str) -> datafusion::common::Result<()> {
+                let name = key.strip_prefix(Self::PREFIX).and_then(|name| name.strip_prefix('.')).unwrap_or(key);
+                match name {
+                    $(stringify!($name) => match value.parse() {
+                        Ok(value) => self.$name = value,
+                        Err(_) => return config_err!("{}.{name} can't be '{value}'", Self::PREFIX),
+                    },)*
+                    _ => return config_err!(
+                        "there is no option {}.{name}; its options are {}", Self::PREFIX, Self::NAMES.join(", ")
+                    ),
+                }
+                Ok(())
+            }
+
+            fn entries(&self) -> Vec<ConfigEntry> {
+                vec![$(ConfigEntry {
+                    key: format!("{}.{}", Self::PREFIX, stringify!($name)),
+                    value: Some(self.$name.to_string()),
+                    description: concat!($($doc),+).trim_ascii(),
+                }),*]
+            }
+        }
+    };
+}
+
+maintenance_options! {
+    /// What table functions do: `execute`, `dry_run` (every call is a dry run) or `off` (every call is refused).
+    /// Statements (`CALL`, `ALTER TABLE … EXECUTE`, `VACUUM`) are not affected.
+    table_functions: String = "execute".to_string(),
+
+    /// What the lone positional timestamp of `ALTER TABLE … EXECUTE expire_snapshots('…')` means:
+    /// `expire_before` (ClickHouse: only protects what is newer) or `older_than` (StarRocks, Hive: the age limit).
+    positional_timestamp: String = "expire_before".to_string(),
+
+    /// `expire_snapshots` refuses an age limit shorter than this duration. No floor by default.
+    expire_snapshots_min_retention: String = "0s".to_string(),
+
+    /// `remove_orphan_files` refuses an age limit shorter than this duration unless `ignore_floor => true`.
+    remove_orphan_files_min_retention: String = "24h".to_string(),
+
+    /// How many deletes run at once when `max_concurrent_deletes` is not given; at least 1.
+    max_concurrent_deletes: usize = 32,
 }
 
 impl ConfigExtension for MaintenanceOptions {
     const PREFIX: &'static str = "iceberg_maintenance";
+}
+
+impl MaintenanceOptions {
+    /// Refuses values that nothing can be done with.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.max_concurrent_deletes == 0 {
+            return Err(Error::Statement {
+                message: "the session option iceberg_maintenance.max_concurrent_deletes is 0; it must be at least 1"
+                    .into(),
+            });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::config::ConfigOptions;
+
+    use super::*;
+
+    #[test]
+    fn every_entry_can_be_set_again_under_its_name() {
+        let mut config = ConfigOptions::new();
+        let changed =
+            MaintenanceOptions { max_concurrent_deletes: 7, table_functions: "off".into(), ..Default::default() };
+        config.extensions.insert(MaintenanceOptions::default());
+        for entry in changed.entries() {
+            assert!(entry.key.starts_with("iceberg_maintenance.") && !entry.description.is_empty(), "{entry:?}");
+            config.set(&entry.key, entry.value.as_deref().unwrap()).unwrap();
+        }
+        assert_eq!(config.extensions.get(), Some(&changed));
+    }
+
+    #[test]
+    fn an_unknown_option_and_a_wrong_value_are_errors_that_say_what_there_is() {
+        let mut options = MaintenanceOptions::default();
+        let error = options.set("table_function", "off").unwrap_err().to_string();
+        assert!(error.contains("iceberg_maintenance.table_function;") && error.contains("table_functions,"), "{error}");
+        let error = options.set("max_concurrent_deletes", "many").unwrap_err().to_string();
+        assert!(error.contains("iceberg_maintenance.max_concurrent_deletes can't be 'many'"), "{error}");
+    }
 }

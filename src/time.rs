@@ -223,7 +223,12 @@ pub(crate) fn timestamp_from_text(text: &str, zone: SessionZone, now_ms: i64) ->
     let looks_like_duration = text.trim_matches(' ').ends_with(|last: char| last.is_ascii_lowercase())
         && !text.contains(['-', ':', '/'])
         && text.trim_matches(' ').starts_with(|first: char| first.is_ascii_digit());
-    if looks_like_duration { before(now_ms, parse_duration(text)?) } else { parse_timestamp(text, zone) }
+    if looks_like_duration {
+        return before(now_ms, parse_duration(text)?);
+    }
+    let is_date = text.bytes().take_while(u8::is_ascii_digit).count() == 4;
+    parse_timestamp(text, zone)
+        .map_err(|why| if is_date { why } else { format!("{why}; for a time before now, {DURATION_FORMS}") })
 }
 
 /// A number where a point in time is expected: ms since the epoch.

@@ -32,6 +32,7 @@ impl Environment {
         let zone =
             SessionZone::new(config.execution.time_zone.as_deref()).map_err(|message| Error::Statement { message })?;
         let options = config.extensions.get::<MaintenanceOptions>().cloned().unwrap_or_default();
+        options.check()?;
         Ok(Self { now_ms, zone, default_schema: config.catalog.default_schema.clone(), options })
     }
 }
@@ -86,6 +87,26 @@ impl Invocation {
         }
         self.complete_table(&mut arguments, schema.flatten(), &parameters, env)?;
         Ok(arguments)
+    }
+
+    /// What the operator should know of the arguments: those without effect, and those that other systems read otherwise.
+    pub(crate) fn notices(&self, arguments: &Arguments) -> Vec<String> {
+        let without_effect = ["prefix_listing", "stream_results"].into_iter().filter(|name| arguments.is_given(name));
+        let mut notices: Vec<String> = without_effect
+            .map(|name| format!("argument {name} is accepted for Spark's scripts and has no effect"))
+            .collect();
+        let positional = self.form == Form::Execute && self.arguments.first().is_some_and(|first| first.name.is_none());
+        if positional && arguments.is_given("expire_before") {
+            notices.push(
+                "the timestamp without a name was read as expire_before, which only protects newer snapshots; to expire by it \
+                 write older_than => …, or SET iceberg_maintenance.positional_timestamp = 'older_than'"
+                    .into(),
+            );
+        }
+        if arguments.is_given("snapshot_ids") {
+            notices.push("snapshot_ids expires exactly these snapshots, and none by age as Spark does".into());
+        }
+        notices
     }
 
     /// Puts the schema and the catalog in front of the table's name.

@@ -5,10 +5,17 @@
 //! Spark's spellings. And a bare name is a name: there are no columns here that it could mean.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use datafusion::common::ScalarValue;
+use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
+use datafusion::arrow::datatypes::Schema;
+use datafusion::common::tree_node::TreeNode;
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::execution::context::ExecutionProps;
 use datafusion::logical_expr::Expr as LogicalExpr;
+use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
+use datafusion::physical_expr::create_physical_expr;
 use datafusion::sql::sqlparser::ast::{
     Array, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Map, MapEntry,
     TypedString, Value, VisitMut, VisitorMut,
@@ -162,11 +169,38 @@ pub(crate) fn from_folded(expr: &LogicalExpr) -> Result<Constant, Why> {
         LogicalExpr::Alias(alias) => from_folded(&alias.expr),
         // A session without our relation planner makes a column of a bare name.
         LogicalExpr::Column(column) => Ok(Constant::Name(column.flat_name())),
-        other => Err(format!(
+        other => Err(evaluation_error(other).unwrap_or_else(|| format!(
             "{other} is not a constant; literals and expressions such as now() - INTERVAL '7 days' are accepted, but not \
              columns, subqueries, placeholders or functions like random()"
-        )),
+        ))),
     }
+}
+
+/// Why a constant expression has no value, in DataFusion's words: its simplifier leaves such an expression as it is.
+fn evaluation_error(expr: &LogicalExpr) -> Option<Why> {
+    let varies = expr.exists(|part| {
+        Ok(part.is_volatile_node()
+            || matches!(
+                part,
+                LogicalExpr::Column(_)
+                    | LogicalExpr::OuterReferenceColumn(..)
+                    | LogicalExpr::Placeholder(_)
+                    | LogicalExpr::ScalarSubquery(_)
+                    | LogicalExpr::InSubquery(_)
+                    | LogicalExpr::Exists(_)
+                    | LogicalExpr::AggregateFunction(_)
+                    | LogicalExpr::WindowFunction(_)
+            ))
+    });
+    if varies.unwrap_or(true) {
+        return None;
+    }
+    let no_columns = RecordBatchOptions::new().with_row_count(Some(1));
+    let one_row = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), vec![], &no_columns).ok()?;
+    let value =
+        create_physical_expr(expr, &DFSchema::empty(), &ExecutionProps::new(), &PhysicalPlanningContext::default());
+    let error = value.and_then(|expr| expr.evaluate(&one_row)).err()?;
+    Some(format!("{expr} has no value: {}", error.strip_backtrace()))
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use tokio::runtime::Handle;
 
+use crate::error::Error;
 use crate::maintenance::{Cancellation, Maintenance, RunContext};
 use crate::procedure::BoundCall;
 use crate::report::Metrics;
@@ -50,6 +51,8 @@ pub(crate) fn schema_of(calls: &[Arc<dyn BoundCall>]) -> Result<SchemaRef> {
 pub(crate) struct NamedCall {
     pub name: &'static str,
     pub call: Arc<dyn BoundCall>,
+    /// What the operator should know of the arguments.
+    pub notices: Vec<String>,
 }
 
 /// What a run came to.
@@ -57,6 +60,8 @@ pub(crate) struct NamedCall {
 struct Finished {
     batch: RecordBatch,
     metrics: Vec<Metrics>,
+    /// Why the work is not complete, where the rows say it file by file: the rows come first, then this error.
+    incomplete: Option<Arc<DataFusionError>>,
 }
 
 type Outcome = std::result::Result<Arc<Finished>, Arc<DataFusionError>>;
@@ -106,7 +111,7 @@ impl Run {
         };
         let context =
             RunContext { maintenance: self.maintenance.clone(), task, cancellation: self.cancellation.clone() };
-        let work = runtime.spawn(run_all(self.calls.clone(), Arc::clone(&self.schema), context));
+        let work = runtime.spawn(run_to_the_end(self.calls.clone(), Arc::clone(&self.schema), context));
         let outcome = async move {
             match work.await {
                 Ok(finished) => finished.map(Arc::new).map_err(Arc::new),
@@ -121,25 +126,69 @@ fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Runs the calls one after the other; the first error ends it.
+/// Runs the calls. What became of a run that nobody waits for any more goes where notices go.
+async fn run_to_the_end(calls: Vec<NamedCall>, schema: SchemaRef, context: RunContext) -> Result<Finished> {
+    let names = calls.iter().map(|call| call.name).collect::<Vec<_>>().join(" and ");
+    let (maintenance, cancellation) = (context.maintenance.clone(), context.cancellation.clone());
+    let outcome = run_all(calls, schema, context).await;
+    if cancellation.is_cancelled() {
+        let ending = match &outcome {
+            Ok(Finished { incomplete: Some(error), .. }) => text_of(error),
+            Ok(finished) => summary(&finished.metrics),
+            Err(error) => text_of(error),
+        };
+        notify(&maintenance, &names, &format!("{names} was interrupted: {ending}"));
+    }
+    outcome
+}
+
+/// What a run did that came to its end before it could stop.
+fn summary(reports: &[Metrics]) -> String {
+    if reports.iter().all(|report| report.dry_run) {
+        return "it was a dry run, nothing was changed".into();
+    }
+    let total = |count: fn(&Metrics) -> u64| reports.iter().map(count).sum::<u64>();
+    format!(
+        "it was complete before it could stop; {} snapshots were expired and {} files deleted",
+        total(|report| report.deleted_snapshots_count),
+        total(|report| report.deleted_files_count)
+    )
+}
+
+fn text_of(error: &DataFusionError) -> String {
+    Error::find(error).map_or_else(|| error.strip_backtrace(), ToString::to_string)
+}
+
+fn notify(maintenance: &Maintenance, procedure: &str, text: &str) {
+    tracing::warn!(procedure, "{text}");
+    maintenance.notify(text);
+}
+
+/// Runs the calls one after the other; the first one that fails or stays incomplete ends it.
 async fn run_all(calls: Vec<NamedCall>, schema: SchemaRef, context: RunContext) -> Result<Finished> {
-    let mut finished = Finished { batch: RecordBatch::new_empty(Arc::clone(&schema)), metrics: vec![] };
+    let mut finished =
+        Finished { batch: RecordBatch::new_empty(Arc::clone(&schema)), metrics: vec![], incomplete: None };
     let mut done: Vec<&'static str> = vec![];
     let mut batches = vec![];
     let several = calls.len() > 1;
-    for NamedCall { name, call } in calls {
+    for NamedCall { name, call, notices } in calls {
         let report =
             call.run(context.clone()).await.map_err(DataFusionError::from).map_err(|error| match &done[..] {
                 [] => error,
                 done => error.context(format!("{} was completed before {name} failed", done.join(", "))),
             })?;
-        for notice in &report.notices {
-            tracing::warn!(procedure = name, table = %report.table, "{notice}");
+        for notice in notices.iter().chain(&report.notices) {
+            notify(&context.maintenance, name, notice);
         }
         let batch = report.to_batch(call.output()).map_err(DataFusionError::from)?;
         batches.push(if several { with_procedure(name, &batch, &schema)? } else { batch });
+        let complete = report.require_complete();
         finished.metrics.push(report.metrics);
         done.push(name);
+        if let Err(error) = complete {
+            finished.incomplete = Some(Arc::new(error.into()));
+            break;
+        }
     }
     finished.batch = concat_batches(&schema, &batches)?;
     Ok(finished)
@@ -149,6 +198,26 @@ fn with_procedure(name: &str, batch: &RecordBatch, schema: &SchemaRef) -> Result
     let names: ArrayRef = Arc::new(StringArray::from_iter_values(std::iter::repeat_n(name, batch.num_rows())));
     let columns = std::iter::once(names).chain(batch.columns().iter().cloned()).collect();
     Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
+}
+
+/// The error at the end of the rows. A reader that stops before it (a limit) can't be told any more, the operator can.
+struct Ending {
+    maintenance: Maintenance,
+    error: Option<Arc<DataFusionError>>,
+}
+
+impl Ending {
+    fn deliver(mut self) -> Option<Result<RecordBatch>> {
+        self.error.take().map(|error| Err(DataFusionError::Shared(error)))
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if let Some(error) = self.error.take() {
+            notify(&self.maintenance, "maintenance", &text_of(&error));
+        }
+    }
 }
 
 /// A stream that waits for the result. When the last one goes before the result is there, the run is asked to stop.
@@ -213,7 +282,7 @@ impl DisplayAs for ProcedureExec {
                 "; "
             }
         };
-        for (index, NamedCall { name, call }) in self.run.calls.iter().enumerate() {
+        for (index, NamedCall { name, call, .. }) in self.run.calls.iter().enumerate() {
             if index > 0 {
                 f.write_str(separator)?;
             }
@@ -261,6 +330,7 @@ impl ExecutionPlan for ProcedureExec {
         }
         let rows_per_batch = context.session_config().batch_size().max(1);
         let (run, projection, metrics) = (Arc::clone(&self.run), self.projection.clone(), self.metrics.clone());
+        let maintenance = run.maintenance.clone();
         let baseline = BaselineMetrics::new(&self.metrics, partition);
         let rows = async move {
             let finished = run.result(context).await?;
@@ -273,7 +343,9 @@ impl ExecutionPlan for ProcedureExec {
             let starts = (0..batch.num_rows()).step_by(rows_per_batch);
             let slices: Vec<Result<RecordBatch>> =
                 starts.map(|start| Ok(batch.slice(start, rows_per_batch.min(batch.num_rows() - start)))).collect();
-            Ok::<_, DataFusionError>(futures::stream::iter(slices))
+            let ending = Ending { maintenance, error: finished.incomplete.clone() };
+            let ending = futures::stream::once(async move { ending.deliver() }).filter_map(std::future::ready);
+            Ok::<_, DataFusionError>(futures::stream::iter(slices).chain(ending))
         };
         let stream = futures::stream::once(rows).try_flatten().boxed();
         Ok(Box::pin(cooperative(RecordBatchStreamAdapter::new(self.schema(), stream))))

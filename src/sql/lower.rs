@@ -36,7 +36,9 @@ pub(crate) fn plan(state: &SessionState, statement: Statement) -> Result<Logical
         return Err(Error::Statement { message: "the statement calls nothing".into() }.into());
     };
     let table = ProcedureTable::try_new(maintenance, invocations, state.config_options())?;
-    let builder = LogicalPlanBuilder::scan(TableReference::bare(name), provider_as_source(Arc::new(table)), None)?;
+    let analyzed = statement.explain.as_ref().is_some_and(|explain| explain.analyze);
+    let table = if analyzed { table.as_dry_run() } else { Arc::new(table) };
+    let builder = LogicalPlanBuilder::scan(TableReference::bare(name), provider_as_source(table), None)?;
     let builder = match statement.explain {
         None => builder,
         Some(explain) => {

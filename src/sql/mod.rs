@@ -28,15 +28,18 @@ mod tests;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use datafusion::config::ConfigOptions;
 use datafusion::dataframe::DataFrame;
 use datafusion::error::Result;
 use datafusion::execution::context::SQLOptions;
 use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::dialect::{GenericDialect, dialect_from_str};
 
 pub use rewrite::rewrite;
 
+use crate::error::Error;
 use crate::maintenance::Maintenance;
 use crate::options::MaintenanceOptions;
 use crate::procedure::{PROCEDURES, Procedure};
@@ -69,14 +72,43 @@ impl MaintenanceSql for SessionContext {
         let state = self.state();
         let plan = match parse_in(&state, sql)? {
             Some(statement) => lower::plan(&state, statement)?,
-            None => state.create_logical_plan(sql).await?,
+            None => plan_query(&state, sql).await?,
         };
         options.verify_plan(&plan)?;
-        if analyzer::count_acting(&plan, state.config_options())? > 0 {
+        if acting_calls(&plan, state.config_options())? > 0 {
             lower::verify_acting(&options)?;
+            // What a view or a prepared statement holds is looked at when it is used.
+            if !matches!(plan, LogicalPlan::Ddl(_) | LogicalPlan::Statement(_)) {
+                analyzer::verify(&plan, state.config_options())?;
+            }
         }
         self.execute_logical_plan(plan).await
     }
+}
+
+/// How many calls in a plan would change tables or files when it is executed; views are looked into. Whoever executes a plan
+/// that must only read asks this first.
+pub(crate) fn acting_calls(plan: &LogicalPlan, config: &ConfigOptions) -> Result<usize> {
+    analyzer::count_acting(plan, config)
+}
+
+/// Plans what is none of our statements. Refuses acting calls that the planner has left out.
+async fn plan_query(state: &SessionState, sql: &str) -> Result<LogicalPlan> {
+    let (plan, planned) = relation_planner::planned_calls(state.create_logical_plan(sql)).await?;
+    // DESCRIBE keeps nothing but the schema.
+    if !planned.is_empty() && !matches!(plan, LogicalPlan::DescribeTable(_)) {
+        let used = analyzer::scan_names(&plan)?;
+        if let Some(unused) = planned.iter().find(|call| !used.contains(*call)) {
+            return Err(Error::Statement {
+                message: format!(
+                    "nothing in the statement refers to the rows of {unused}, so that it would never run. Leave it out, or \
+                     select from it"
+                ),
+            }
+            .into());
+        }
+    }
+    Ok(plan)
 }
 
 /// Parses with the session's dialect. Not async, because a dialect can't be held across an await.

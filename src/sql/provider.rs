@@ -2,11 +2,12 @@
 //! when [`ProcedureExec`] is polled.
 //!
 //! How often does a call run? Once for each execution of a statement that uses it. An execution is told from another by the
-//! start time that DataFusion gives each; so a common table expression used twice runs once, and a view or a prepared
-//! statement runs once for each use, with its relative times counted from that use. Where no start time is known (calls
+//! start time that DataFusion gives each; so a common table expression used twice runs once (the analyzer rule lets only dry
+//! runs be used twice), and a view or a prepared statement runs once for each use, with its relative times counted from that
+//! use. Where no start time is known (calls
 //! through DataFusion's FFI), scans share a run as long as it has not begun, since all scans of an execution precede it.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -57,7 +58,10 @@ pub(crate) struct ProcedureTable {
     schema: SchemaRef,
     /// Whether a call would change something where the session lets it.
     acts: bool,
+    /// True when every call is made a dry run, whatever its arguments say.
+    dry_run: bool,
     runs: Mutex<Runs>,
+    as_dry_run: OnceLock<Arc<ProcedureTable>>,
 }
 
 impl ProcedureTable {
@@ -74,7 +78,22 @@ impl ProcedureTable {
         let calls = bind(&invocations, &env)?;
         let schema = schema_of(&calls.iter().map(|named| Arc::clone(&named.call)).collect::<Vec<_>>())?;
         let acts = calls.iter().any(|named| !named.call.dry_run());
-        Ok(Self { maintenance, invocations, schema, acts, runs: Mutex::default() })
+        let (runs, as_dry_run) = Default::default();
+        Ok(Self { maintenance, invocations, schema, acts, dry_run: false, runs, as_dry_run })
+    }
+
+    /// The same calls as dry runs, with the same rows. Always the same table, so that its scans share their runs.
+    pub(crate) fn as_dry_run(&self) -> Arc<Self> {
+        let table = || Self {
+            maintenance: self.maintenance.clone(),
+            invocations: self.invocations.clone(),
+            schema: Arc::clone(&self.schema),
+            acts: false,
+            dry_run: true,
+            runs: Mutex::default(),
+            as_dry_run: OnceLock::new(),
+        };
+        Arc::clone(self.as_dry_run.get_or_init(|| Arc::new(table())))
     }
 
     /// True when executing a scan changes tables or files in a session with these options.
@@ -88,7 +107,7 @@ impl ProcedureTable {
 
     fn new_run(&self, config: &ConfigOptions) -> Result<Arc<Run>> {
         let env = Environment::new(self.maintenance.now_ms(), config)?;
-        let calls = obey(bind(&self.invocations, &env)?, &self.invocations, &env)?;
+        let calls = obey(bind(&self.invocations, &env)?, &self.invocations, &env, self.dry_run)?;
         Ok(Arc::new(Run::new(self.maintenance.clone(), calls, Arc::clone(&self.schema))))
     }
 }
@@ -96,9 +115,11 @@ impl ProcedureTable {
 fn bind(invocations: &[Invocation], env: &Environment) -> Result<Vec<NamedCall>> {
     let bind = |invocation: &Invocation| {
         let procedure = invocation.procedure;
-        let call = procedure.bind(invocation.arguments(env)?, &env.options)?;
+        let arguments = invocation.arguments(env)?;
+        let notices = invocation.notices(&arguments);
+        let call = procedure.bind(arguments, &env.options)?;
         obey_off(invocation, env)?;
-        Ok(NamedCall { name: procedure.name(), call })
+        Ok(NamedCall { name: procedure.name(), call, notices })
     };
     invocations.iter().map(bind).collect()
 }
@@ -116,12 +137,13 @@ fn obey_off(invocation: &Invocation, env: &Environment) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes dry runs of table functions where the session wants that.
-fn obey(calls: Vec<NamedCall>, invocations: &[Invocation], env: &Environment) -> Result<Vec<NamedCall>> {
-    let dry_run = Mode::of(&env.options)? == Mode::DryRun;
-    let obey = |(NamedCall { name, call }, invocation): (NamedCall, &Invocation)| {
-        let dry_run = dry_run && invocation.form == Form::Function && !call.dry_run();
-        NamedCall { name, call: if dry_run { call.as_dry_run() } else { call } }
+/// Makes dry runs of all calls, or of table functions where the session wants that.
+fn obey(calls: Vec<NamedCall>, invocations: &[Invocation], env: &Environment, all_dry: bool) -> Result<Vec<NamedCall>> {
+    let functions_dry = Mode::of(&env.options)? == Mode::DryRun;
+    let obey = |(named, invocation): (NamedCall, &Invocation)| {
+        let dry_run = all_dry || functions_dry && invocation.form == Form::Function;
+        let call = if dry_run && !named.call.dry_run() { named.call.as_dry_run() } else { named.call };
+        NamedCall { call, ..named }
     };
     Ok(calls.into_iter().zip(invocations).map(obey).collect())
 }

@@ -3,6 +3,8 @@
 //!
 //! Each scan carries the call's text as its name: DataFusion compares scans by name only, and would merge two different calls.
 
+use std::cell::RefCell;
+
 use datafusion::common::{DFSchema, Result, TableReference, plan_err};
 use datafusion::logical_expr::LogicalPlanBuilder;
 use datafusion::logical_expr::planner::{PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning};
@@ -10,11 +12,27 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, TableAlias, TableFactor,
 };
 
+use super::analyzer;
 use super::constant::{self, Written};
 use super::statement::{self, NamedExpr};
 use super::table_function::{Encoded, EncodedValue, encode};
 use crate::error::Error;
 use crate::time::SessionZone;
+
+tokio::task_local! {
+    /// The texts of the calls that were planned in this scope.
+    static PLANNED: RefCell<Vec<String>>;
+}
+
+/// Awaits the planning of a statement, and says which calls were planned on the way. DataFusion plans every query in `WITH`
+/// and leaves out those that nothing refers to.
+pub(crate) async fn planned_calls<T>(planning: impl Future<Output = Result<T>>) -> Result<(T, Vec<String>)> {
+    let planning = async {
+        let planned = planning.await?;
+        Ok((planned, PLANNED.with(RefCell::take)))
+    };
+    PLANNED.scope(RefCell::default(), planning).await
+}
 
 /// Plans calls of procedures in `FROM`.
 #[derive(Debug, Default)]
@@ -87,6 +105,10 @@ fn plan_call(
         encoded.push(Encoded { name, value });
     }
     let source = context.context_provider().get_table_function_source(procedure, encode(catalog, encoded))?;
+    if analyzer::source_acts(&source, context.context_provider().options()) {
+        // Outside of `planned_calls` nobody asks.
+        let _ = PLANNED.try_with(|planned| planned.borrow_mut().push(scan_name.clone()));
+    }
     let scan = LogicalPlanBuilder::scan(TableReference::bare(scan_name), source, None)?;
     let plan = if alias.is_none() { scan.alias(procedure)? } else { scan }.build()?;
     Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias))))

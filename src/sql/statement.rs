@@ -199,10 +199,14 @@ fn parse_explain(parser: &mut Parser) -> Option<Explain> {
 fn parse_call(parser: &mut Parser) -> Parsed<Option<Call>> {
     let Ok(path) = parse_path(parser) else { return Ok(None) };
     let Some((catalog, procedure)) = called_procedure(&path) else {
-        // The namespace is ours, so that nobody else can know the procedure.
         return match path.split_last() {
+            // The namespace is ours, so that nobody else can know the procedure.
             Some((name, namespace)) if system_catalog(namespace).is_some() => unknown_procedure(&name.value),
-            _ => Ok(None),
+            Some((name, namespace)) => match procedure::find(&name.value) {
+                Some(procedure) => wrong_namespace(procedure.name(), namespace),
+                None => Ok(None),
+            },
+            None => Ok(None),
         };
     };
     let arguments = parse_arguments(parser)?.unwrap_or_default();
@@ -227,12 +231,40 @@ fn system_catalog(namespace: &[Ident]) -> Option<Option<&Ident>> {
 }
 
 fn unknown_procedure<T>(name: &str) -> Parsed<T> {
-    let known: Vec<_> = procedure::PROCEDURES.iter().map(|procedure| procedure.name()).collect();
-    refused(format!("there is no procedure {name}; the procedures are {}", known.join(" and ")))
+    refused(format!("there is no procedure {name}; the procedures are {}", known_procedures()))
+}
+
+fn known_procedures() -> String {
+    procedure::PROCEDURES.iter().map(|procedure| procedure.name()).collect::<Vec<_>>().join(" and ")
+}
+
+fn wrong_namespace<T>(procedure: &str, namespace: &[Ident]) -> Parsed<T> {
+    let namespace = namespace.iter().map(ToString::to_string).collect::<Vec<_>>().join(".");
+    refused(format!(
+        "{procedure} is in the namespace system, not in {namespace}: write CALL system.{procedure}(…), or with a catalog \
+         CALL catalog.system.{procedure}(…)"
+    ))
+}
+
+/// An unquoted location in the place of a table name, as far as the word that ends it.
+pub(super) fn unquoted_location(parser: &Parser, end: &str) -> Option<String> {
+    const MOST_TOKENS: usize = 1000;
+    let mut location = String::new();
+    for index in 0..MOST_TOKENS {
+        match &parser.peek_nth_token_ref(index).token {
+            Token::EOF | Token::SemiColon => break,
+            _ if word_at(parser, index, end) => break,
+            token => location.push_str(&token.to_string()),
+        }
+    }
+    names::is_location(&location).then_some(location)
 }
 
 fn parse_alter_table(parser: &mut Parser) -> Parsed<Option<Call>> {
     let _if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
+    if let Some(location) = unquoted_location(parser, "EXECUTE") {
+        return refused(format!("put the location in double quotes: ALTER TABLE \"{location}\" EXECUTE …"));
+    }
     let Ok(path) = parse_path(parser) else { return Ok(None) };
     if !parser.parse_keyword(Keyword::EXECUTE) {
         return Ok(None);
@@ -240,6 +272,9 @@ fn parse_alter_table(parser: &mut Parser) -> Parsed<Option<Call>> {
     let target = names::table_text(&path);
     if word_at(parser, 0, "DELETE") && word_at(parser, 1, "ORPHAN") {
         return Ok(Some(parse_hive_orphan_files(parser, target)?));
+    }
+    if at_end(parser) {
+        return refused(format!("the procedure is missing after EXECUTE; the procedures are {}", known_procedures()));
     }
     let name = parser.parse_identifier()?;
     let Some(procedure) = procedure::find(&name.value) else { return unknown_procedure(&name.value) };
@@ -256,8 +291,9 @@ fn parse_hive_policy(parser: &mut Parser, procedure: &'static str) -> Parsed<Vec
     let expires = procedure == "expire_snapshots";
     if expires && word_at(parser, 0, "BETWEEN") {
         return refused(
-            "EXPIRE_SNAPSHOTS BETWEEN … AND … is not supported: select the ids of the snapshots between the two \
-             timestamps and expire these with snapshot_ids => [id, …]",
+            "EXPIRE_SNAPSHOTS BETWEEN … AND … is not supported. Find the snapshots with SELECT snapshot_id FROM \
+             expire_snapshots('t', output => 'snapshots', dry_run => true) WHERE committed_at BETWEEN TIMESTAMP '…' AND \
+             TIMESTAMP '…', and expire these with snapshot_ids => [id, …]",
         );
     }
     if expires && take_words(parser, &["RETAIN", "LAST"]) {

@@ -12,7 +12,8 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::names;
 use super::statement::{
-    Call, Form, NamedExpr, Parsed, at_end, expected, parse_argument_name, parse_path, refused, take_words, word_at,
+    Call, Form, NamedExpr, Parsed, at_end, expected, parse_argument_name, parse_path, refused, take_words,
+    unquoted_location, word_at,
 };
 
 /// Words that are no tables after `VACUUM`: options of PostgreSQL, Redshift and Databricks.
@@ -26,6 +27,9 @@ pub(super) fn parse(parser: &mut Parser) -> Parsed<Option<Vec<Call>>> {
     let explicit = parser.parse_keyword(Keyword::TABLE);
     if !explicit && OPTIONS.iter().any(|option| word_at(parser, 0, option)) {
         return Ok(None);
+    }
+    if unquoted_location(parser, "").is_some() {
+        return refused("put the location in double quotes: VACUUM TABLE \"/data/t\"");
     }
     let Ok(path) = parse_path(parser) else { return Ok(None) };
     if take_words(parser, &["EXPIRE", "SNAPSHOTS"]) {

@@ -47,7 +47,9 @@ pub(crate) fn convert(constant: &Constant, kind: ParameterKind, env: &Environmen
 }
 
 fn wrong_type(given: &str, kind: ParameterKind) -> Why {
-    format!("{given} was given where a {} is expected", kind_in_words(kind))
+    let kind = kind_in_words(kind);
+    let article = if kind.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+    format!("{given} was given where {article} {kind} is expected")
 }
 
 pub(crate) fn text_of(scalar: &ScalarValue) -> Option<&str> {

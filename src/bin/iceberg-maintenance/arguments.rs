@@ -16,7 +16,7 @@ use crate::output::Format;
 #[command(name = "iceberg-maintenance", version, verbatim_doc_comment, after_help = EXAMPLES)]
 pub(crate) struct Options {
     /// Run this SQL text and exit; may be given several times
-    #[arg(short, long, value_name = "SQL")]
+    #[arg(short, long, value_name = "SQL", allow_hyphen_values = true)]
     pub(crate) command: Vec<String>,
 
     /// Run the SQL statements of this file and exit; may be given several times
@@ -57,7 +57,7 @@ Examples:
       from cron: no questions, one JSON array on standard output
   iceberg-maintenance -q --format json -c \"CALL system.expire_snapshots(table => '/data/orders', retain_last => 5)\"
 
-Exit codes: 0 all done, 1 done except for some deletes, 2 error.";
+Exit codes: 0 all done, 1 done except for some deletes, 2 error, 130 interrupted (Ctrl-C).";
 
 /// Arguments of `demo`.
 #[derive(Debug, Args)]
@@ -158,6 +158,14 @@ mod tests {
     }
 
     #[test]
+    fn a_statement_may_begin_with_a_comment_or_a_minus() {
+        for statement in ["-- note\nSELECT 1", "-1"] {
+            let (options, _) = parse(&["-q", "-c", statement, "-c", "SELECT 2"]).unwrap();
+            assert_eq!(options.command, [statement, "SELECT 2"]);
+        }
+    }
+
+    #[test]
     fn contradictions_are_usage_errors() {
         for arguments in [
             &["-c", "SELECT 1", "-f", "x.sql"][..],
@@ -166,7 +174,6 @@ mod tests {
             &["expire-snapshots", "/t", "--unknown"],
             &["expire-snapshots", "/t", "--retain-last", "0"],
             &["expire-snapshots", "/t", "--output", "nothing"],
-            &["expire-snapshots", "/t", "--yes", "--dry-run"],
             &["--format", "xml"],
         ] {
             assert!(parse(arguments).is_err(), "{arguments:?}");

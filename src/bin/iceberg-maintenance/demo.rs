@@ -11,7 +11,7 @@ use iceberg_maintenance::{Clock, SystemClock};
 
 use crate::arguments::DemoArguments;
 use crate::failure::Failure;
-use crate::operations::OperationCall;
+use crate::operations::{self, OperationCall};
 use crate::session::Session;
 
 /// The tables of the demo; only these folders are ever replaced.
@@ -84,10 +84,14 @@ fn without_zeros(batch: &RecordBatch) -> RecordBatch {
 
 fn next_commands(folder: &Path, was_run: bool) -> String {
     let (orders, clicks) = (folder.join("orders"), folder.join("clicks"));
-    let (orders, clicks) = (orders.display(), clicks.display());
-    let absolute = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
+    let (orders, clicks) = (shell_word(&orders.to_string_lossy()), shell_word(&clicks.to_string_lossy()));
+    let absolute = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf()).join("clicks");
+    let call = format!(
+        "CALL system.expire_snapshots(table => {}, dry_run => true)",
+        operations::quoted(&absolute.to_string_lossy())
+    );
     let fresh = if was_run {
-        format!("\n  iceberg-maintenance demo {}     # make them anew, then", folder.display())
+        format!("\n  iceberg-maintenance demo {}     # make them anew, then", shell_word(&folder.to_string_lossy()))
     } else {
         String::new()
     };
@@ -96,15 +100,43 @@ fn next_commands(folder: &Path, was_run: bool) -> String {
   iceberg-maintenance expire-snapshots {orders} --dry-run --output snapshots
   iceberg-maintenance expire-snapshots {orders} --older-than 20d --retain-last 5
   iceberg-maintenance remove-orphan-files {clicks} --dry-run --output files
-  iceberg-maintenance -c \"CALL system.expire_snapshots(table => '{}/clicks', dry_run => true)\"
+  iceberg-maintenance -c {}
   iceberg-maintenance     # an SQL shell",
-        absolute.display()
+        in_double_quotes(&call)
     )
+}
+
+/// A text as one word of a POSIX shell; as it is when it is one already.
+fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+:@%".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_string()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}
+
+/// A text in the double quotes of a POSIX shell.
+fn in_double_quotes(text: &str) -> String {
+    let escape = |c: char| if "\"\\$`".contains(c) { format!("\\{c}") } else { c.to_string() };
+    format!("\"{}\"", text.chars().map(escape).collect::<String>())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_next_commands_can_be_pasted_whatever_the_folder_is_called() {
+        let plain = next_commands(Path::new("/no/demo"), true);
+        assert!(
+            plain.contains("demo /no/demo  ") && plain.contains("expire-snapshots /no/demo/orders --dry"),
+            "{plain}"
+        );
+        let odd = next_commands(Path::new("/no/it's $x \"y\""), true);
+        assert!(odd.contains("remove-orphan-files '/no/it'\\''s $x \"y\"/clicks' --dry-run"), "{odd}");
+        assert!(odd.contains("table => '/no/it''s \\$x \\\"y\\\"/clicks', dry_run"), "{odd}");
+    }
 
     #[test]
     fn a_foreign_folder_is_refused_and_an_earlier_demo_replaced() {

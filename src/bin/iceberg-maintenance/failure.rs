@@ -5,22 +5,26 @@ use std::process::ExitCode;
 
 use datafusion::error::DataFusionError;
 
+/// The exit code of a process that Ctrl-C ended, as shells count it.
+pub(crate) const INTERRUPTED: u8 = 130;
+
 /// Why a run did not end well.
 #[derive(Debug)]
 pub(crate) struct Failure {
     message: String,
-    partial: bool,
+    code: u8,
 }
 
 impl Failure {
     /// An error: exit code 2.
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), partial: false }
+        Self { message: message.into(), code: 2 }
     }
 
-    /// The work is done except for some deletes: exit code 1.
-    pub(crate) fn partial(message: impl Into<String>) -> Self {
-        Self { message: message.into(), partial: true }
+    /// Ctrl-C, and what is known of the work by then: exit code 130.
+    pub(crate) fn interrupted(endings: &[String]) -> Self {
+        let message = if endings.is_empty() { "interrupted".into() } else { endings.join("; ") };
+        Self { message, code: INTERRUPTED }
     }
 
     /// Prints the message to standard error.
@@ -30,21 +34,41 @@ impl Failure {
     }
 
     pub(crate) fn exit_code(&self) -> ExitCode {
-        ExitCode::from(if self.partial { 1 } else { 2 })
+        ExitCode::from(self.code)
     }
 }
 
 impl From<DataFusionError> for Failure {
     fn from(error: DataFusionError) -> Self {
-        match iceberg_maintenance::Error::find(&error) {
-            Some(own) => Self { message: own.to_string(), partial: own.is_partial() },
-            None => Self::new(error.strip_backtrace()),
-        }
+        let Some(own) = iceberg_maintenance::Error::find(&error) else {
+            return Self::new(error.strip_backtrace());
+        };
+        let parts: Vec<String> = contexts(&error).into_iter().chain([own.to_string()]).collect();
+        // The work is done except for some deletes: exit code 1.
+        Self { message: parts.join(": "), code: if own.is_partial() { 1 } else { 2 } }
+    }
+}
+
+/// What was said about an error on its way. DataFusion adds the names of its rules, which are single words.
+fn contexts(error: &DataFusionError) -> Vec<String> {
+    let (mut error, mut contexts) = (error, vec![]);
+    loop {
+        error = match error {
+            DataFusionError::Context(text, inner) => {
+                contexts.extend(text.contains(' ').then(|| text.clone()));
+                inner
+            }
+            DataFusionError::Shared(inner) => inner,
+            DataFusionError::Diagnostic(_, inner) => inner,
+            _ => return contexts,
+        };
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
@@ -56,8 +80,17 @@ mod tests {
             first: "/t/data/a: permission denied".into(),
         };
         let failure = Failure::from(DataFusionError::from(partial));
-        assert!(failure.partial && failure.message.contains("1 of 2 files"), "{failure:?}");
+        assert!(failure.code == 1 && failure.message.contains("1 of 2 files"), "{failure:?}");
         let failure = Failure::from(DataFusionError::Plan("no such table".into()));
-        assert!(!failure.partial && failure.message.contains("no such table"), "{failure:?}");
+        assert!(failure.code == 2 && failure.message.contains("no such table"), "{failure:?}");
+        assert_eq!((Failure::interrupted(&[]).message, Failure::interrupted(&[]).code), ("interrupted".into(), 130));
+    }
+
+    #[test]
+    fn what_was_done_before_is_said_and_the_engines_rules_are_not() {
+        let error = iceberg_maintenance::Error::Statement { message: "no".into() };
+        let error = DataFusionError::from(error).context("a was completed before b failed");
+        let error = DataFusionError::Shared(Arc::new(error)).context("some_analyzer_rule");
+        assert_eq!(Failure::from(error).message, "a was completed before b failed: no");
     }
 }

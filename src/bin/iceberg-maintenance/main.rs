@@ -1,13 +1,14 @@
 //! The command line tool: maintenance statements and two subcommands, for tables on the local disk.
 //!
 //! Standard output carries results and nothing else; messages, questions and errors go to standard error. The exit code
-//! is 0 when everything was done, 1 when the work was done except for some deletes, and 2 for every other error. A
-//! reader that goes away (`| head`) ends the output, never the work.
+//! is 0 when everything was done, 1 when the work was done except for some deletes, 130 after Ctrl-C, and 2 for every other
+//! error. A reader that goes away (`| head`) ends the output, never the work.
 #![forbid(unsafe_code)]
 
 mod arguments;
 mod demo;
 mod failure;
+mod interrupts;
 mod operations;
 mod output;
 mod session;
@@ -15,6 +16,7 @@ mod shell;
 mod statements;
 
 use std::io::{IsTerminal, Read};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use arguments::{Command, Options};
@@ -23,7 +25,13 @@ use session::Session;
 
 fn main() -> ExitCode {
     let (options, command) = arguments::parse();
-    match run(options, command) {
+    let work = std::thread::Builder::new().stack_size(session::STACK_BYTES).spawn(move || run(options, command));
+    let outcome = match work.map(std::thread::JoinHandle::join) {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(panic)) => std::panic::resume_unwind(panic),
+        Err(error) => Err(Failure::new(format!("no thread can be started: {error}"))),
+    };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             failure.print();
@@ -43,19 +51,29 @@ fn run(options: Options, command: Command) -> Result<(), Failure> {
 
 fn statements(session: &Session, options: &Options) -> Result<(), Failure> {
     if !options.command.is_empty() {
-        return options.command.iter().try_for_each(|text| session.run_script(text));
+        return run_scripts(session, options.command.iter().cloned().map(Ok));
     }
     if !options.file.is_empty() {
-        return options.file.iter().try_for_each(|path| {
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| Failure::new(format!("{} can't be read: {error}", path.display())))?;
-            session.run_script(&text)
-        });
+        let read = |path: &PathBuf| {
+            let text = std::fs::read_to_string(path);
+            text.map_err(|error| Failure::new(format!("{} can't be read: {error}", path.display())))
+        };
+        return run_scripts(session, options.file.iter().map(read));
     }
     if std::io::stdin().is_terminal() {
         return shell::run(session);
     }
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text).map_err(|e| Failure::new(format!("standard input: {e}")))?;
-    session.run_script(&text)
+    run_scripts(session, std::iter::once(Ok(text)))
+}
+
+/// Runs scripts in order, until one fails or quits.
+fn run_scripts(session: &Session, scripts: impl Iterator<Item = Result<String, Failure>>) -> Result<(), Failure> {
+    for script in scripts {
+        if session.run_script(&script?)?.is_break() {
+            break;
+        }
+    }
+    Ok(())
 }

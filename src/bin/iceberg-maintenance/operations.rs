@@ -60,7 +60,7 @@ fn flags(procedure: &str) -> impl Iterator<Item = &'static Parameter> {
 /// The subcommands.
 pub(crate) fn commands() -> impl Iterator<Item = Command> {
     HELP.iter().map(|help| {
-        let yes = Arg::new("yes").long("yes").short('y').action(ArgAction::SetTrue).conflicts_with("dry_run");
+        let yes = Arg::new("yes").long("yes").short('y').action(ArgAction::SetTrue);
         Command::new(kebab(help.procedure))
             .about(help.about)
             .after_help(help.examples)
@@ -156,7 +156,7 @@ impl OperationCall {
 }
 
 /// A text as an SQL literal.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
@@ -201,7 +201,11 @@ pub(crate) fn run(session: &Session, call: OperationCall) -> Result<(), Failure>
     eprint!("{}", String::from_utf8_lossy(&table));
     let value = |name| output::metric(&preview, name).unwrap_or(0);
     let files = value("deleted_files_count");
-    if !confirmed(&question(value("deleted_snapshots_count"), files, value("deleted_bytes")))? {
+    let Some(question) = question(value) else {
+        session.say("There is nothing to do.");
+        return Ok(());
+    };
+    if !confirmed(&question)? {
         return Err(Failure::new("not confirmed; nothing was changed"));
     }
     // What was agreed to is a number of files: a plan that has grown since then is refused.
@@ -209,11 +213,24 @@ pub(crate) fn run(session: &Session, call: OperationCall) -> Result<(), Failure>
     session.run_statement(&call.sql())
 }
 
-fn question(snapshots: i64, files: i64, bytes: i64) -> String {
-    match snapshots {
-        0 => format!("Delete {files} files ({bytes} bytes)? [y/N] "),
-        _ => format!("Expire {snapshots} snapshots and delete {files} files ({bytes} bytes)? [y/N] "),
+/// What the metric rows of a dry run ask for; `None` when they would change nothing.
+fn question(metric: impl Fn(&'static str) -> i64) -> Option<String> {
+    let changes = [
+        ("Expire", "deleted_snapshots_count", "snapshots"),
+        ("Remove", "removed_refs_count", "branches and tags"),
+        ("Remove", "removed_partition_specs_count", "partition specs"),
+        ("Remove", "removed_schemas_count", "schemas"),
+    ];
+    let given = changes.into_iter().map(|(verb, name, noun)| (verb, metric(name), noun)).filter(|(_, n, _)| *n > 0);
+    let mut parts: Vec<String> = given.map(|(verb, count, noun)| format!("{verb} {count} {noun}")).collect();
+    let files = metric("deleted_files_count");
+    if parts.is_empty() && files == 0 {
+        return None;
     }
+    parts.push(format!("Delete {files} files ({} bytes)", metric("deleted_bytes")));
+    let later = parts.iter().skip(1).map(|part| format!("{}{}", part[..1].to_ascii_lowercase(), &part[1..]));
+    let all: Vec<String> = parts.first().cloned().into_iter().chain(later).collect();
+    Some(format!("{}? [y/N] ", all.join(" and ")))
 }
 
 fn confirmed(question: &str) -> Result<bool, Failure> {
@@ -283,8 +300,21 @@ mod tests {
     }
 
     #[test]
+    fn a_dry_run_is_one_whatever_was_agreed_to() {
+        let call = call(&["expire-snapshots", "/t", "--yes", "--dry-run"]);
+        assert_eq!(call.sql(), "CALL system.expire_snapshots(table => '/t', dry_run => true)");
+    }
+
+    #[test]
     fn the_question_names_what_goes() {
-        assert_eq!(question(0, 6, 7), "Delete 6 files (7 bytes)? [y/N] ");
-        assert_eq!(question(2, 0, 0), "Expire 2 snapshots and delete 0 files (0 bytes)? [y/N] ");
+        let ask = |rows: &[(&str, i64)]| question(|name| rows.iter().find(|row| row.0 == name).map_or(0, |row| row.1));
+        let (snapshots, files, bytes) = ("deleted_snapshots_count", "deleted_files_count", "deleted_bytes");
+        assert_eq!(ask(&[(files, 6), (bytes, 7)]).unwrap(), "Delete 6 files (7 bytes)? [y/N] ");
+        assert_eq!(ask(&[(snapshots, 2)]).unwrap(), "Expire 2 snapshots and delete 0 files (0 bytes)? [y/N] ");
+        assert_eq!(
+            ask(&[(snapshots, 2), ("removed_refs_count", 1), (files, 3), (bytes, 9)]).unwrap(),
+            "Expire 2 snapshots and remove 1 branches and tags and delete 3 files (9 bytes)? [y/N] "
+        );
+        assert_eq!(ask(&[("retained_snapshots_count", 5)]), None, "nothing to do is no question");
     }
 }

@@ -62,16 +62,6 @@ pub(crate) fn print(bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// How many rows of a `files` result say that a file could not be deleted.
-pub(crate) fn failed_files(batches: &[RecordBatch]) -> usize {
-    let of = |batch: &RecordBatch| {
-        let status = batch.column_by_name("status").and_then(|column| column.as_string_opt::<i32>());
-        let is_files_result = batch.column_by_name("file_path").is_some();
-        status.filter(|_| is_files_result).map_or(0, |status| status.iter().filter(|s| *s == Some("failed")).count())
-    };
-    batches.iter().map(of).sum()
-}
-
 /// The value of a metric row; `None` when there is no such row.
 pub(crate) fn metric(batches: &[RecordBatch], name: &str) -> Option<i64> {
     batches.iter().find_map(|batch| {
@@ -118,14 +108,8 @@ mod tests {
     }
 
     #[test]
-    fn metrics_are_found_by_name_and_failed_files_counted() {
+    fn metrics_are_found_by_name() {
         let batches = [metrics(2)];
         assert_eq!((metric(&batches, "a"), metric(&batches, "b,c"), metric(&batches, "x")), (Some(0), None, None));
-        let column = |values: [&str; 3]| Arc::new(StringArray::from_iter_values(values)) as ArrayRef;
-        let statuses = column(["failed", "deleted", "failed"]);
-        let files = [("file_path", column(["1", "2", "3"])), ("status", Arc::clone(&statuses))];
-        assert_eq!(failed_files(&[RecordBatch::try_from_iter(files).unwrap()]), 2);
-        let other = RecordBatch::try_from_iter([("status", statuses)]).unwrap();
-        assert_eq!(failed_files(&[other]), 0, "a column of that name in any other result means nothing");
     }
 }

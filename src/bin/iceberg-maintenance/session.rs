@@ -1,28 +1,37 @@
 //! The DataFusion session, and running statements in it.
 
 use std::io::{IsTerminal, Write};
-use std::sync::Arc;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::error::DataFusionError;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
+use futures::TryStreamExt;
 use iceberg_maintenance::{Maintenance, MaintenanceSql};
 use tokio::runtime::Runtime;
 
 use crate::arguments::Options;
 use crate::failure::Failure;
+use crate::interrupts::Interrupts;
 use crate::output::{self, Format};
 use crate::statements;
 
 /// How long an interrupted run may take to finish the deletes that are under way.
 const GRACE: Duration = Duration::from_secs(60);
 
+/// Deep expressions need deep stacks: the engine works on them recursively.
+pub(crate) const STACK_BYTES: usize = 64 << 20;
+
 /// A session with maintenance registered, and the runtime it works in.
 pub(crate) struct Session {
     context: SessionContext,
     runtime: Runtime,
+    interrupts: Interrupts,
+    /// What interrupted runs said of their ending.
+    endings: Arc<Mutex<Vec<String>>>,
     format: Format,
     quiet: bool,
 }
@@ -32,6 +41,7 @@ impl Session {
     pub(crate) fn start(options: &Options) -> Result<Self, Failure> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
+            .thread_stack_size(STACK_BYTES)
             .build()
             .map_err(|error| Failure::new(format!("the runtime can't be started: {error}")))?;
         let mut config =
@@ -44,33 +54,40 @@ impl Session {
             environment = environment.with_memory_limit(bytes, 1.0);
         }
         let context = SessionContext::new_with_config_rt(config, Arc::new(environment.build()?));
-        Maintenance::builder().register(&context)?;
+        let (interrupts, endings) = (Interrupts::listen(&runtime), Arc::default());
+        Maintenance::builder().on_notice(notices(&interrupts, &endings, options.quiet)).register(&context)?;
         for (name, value) in &options.set {
             context.state_ref().write().config_mut().options_mut().set(name, value)?;
         }
-        Ok(Self { context, runtime, format: options.format, quiet: options.quiet })
+        Ok(Self { context, runtime, interrupts, endings, format: options.format, quiet: options.quiet })
     }
 
-    /// Runs the statements of a script, printing the rows of each, until one fails.
-    pub(crate) fn run_script(&self, script: &str) -> Result<(), Failure> {
+    /// Runs the statements of a script, printing the rows of each, until one fails or says that this was all (`quit`).
+    pub(crate) fn run_script(&self, script: &str) -> Result<ControlFlow<()>, Failure> {
         let statements = statements::split(script).map_err(|unfinished| Failure::new(unfinished.0))?;
-        statements.into_iter().try_for_each(|statement| self.run_statement(statement))
+        for statement in statements {
+            if statements::is_quit(statement.lines().next().unwrap_or_default()) {
+                return Ok(ControlFlow::Break(()));
+            }
+            self.run_statement(statement)?;
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     /// Runs one statement and prints its rows.
     pub(crate) fn run_statement(&self, statement: &str) -> Result<(), Failure> {
         let start = Instant::now();
-        let batches = self.rows(statement)?;
+        let Rows { batches, failure } = self.run(statement);
         self.print(&batches)?;
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
         if !self.quiet && self.format == Format::Table && std::io::stdout().is_terminal() {
             let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
             let seconds = start.elapsed().as_secs_f64();
             self.say(&format!("{rows} row(s) in {seconds:.3} s\n"));
         }
-        match output::failed_files(&batches) {
-            0 => Ok(()),
-            failed => Err(Failure::partial(format!("{failed} files could not be deleted; the rows above say why"))),
-        }
+        Ok(())
     }
 
     /// Prints rows to standard output. Statements without columns (`SET`, `CREATE VIEW`) print nothing.
@@ -90,28 +107,43 @@ impl Session {
         }
     }
 
-    /// Runs one statement; Ctrl-C stops it between two batches of deletes.
+    /// Runs one statement; all of its rows or an error.
     pub(crate) fn rows(&self, statement: &str) -> Result<Vec<RecordBatch>, Failure> {
+        match self.run(statement) {
+            Rows { batches, failure: None } => Ok(batches),
+            Rows { failure: Some(failure), .. } => Err(failure),
+        }
+    }
+
+    /// Runs one statement; Ctrl-C stops it between two batches of deletes.
+    fn run(&self, statement: &str) -> Rows {
         self.runtime.block_on(async {
             let idle = self.runtime.metrics().num_alive_tasks();
-            tokio::select! {
-                rows = self.collect(statement) => Ok(rows?),
-                _ = tokio::signal::ctrl_c() => {
-                    self.settle(idle).await;
-                    Err(Failure::partial("cancelled. What the statement had done by then stays done; run it again to go on"))
-                }
+            let running = self.interrupts.statement();
+            let mut batches = vec![];
+            let outcome = tokio::select! {
+                outcome = self.collect(statement, &mut batches) => Some(outcome),
+                () = running.interrupted() => None,
+            };
+            if let Some(outcome) = outcome {
+                return Rows { batches, failure: outcome.err().map(Failure::from) };
             }
+            self.settle(idle).await;
+            let endings = std::mem::take(&mut *lock(&self.endings));
+            Rows { batches: vec![], failure: Some(Failure::interrupted(&endings)) }
         })
     }
 
-    async fn collect(&self, statement: &str) -> Result<Vec<RecordBatch>, DataFusionError> {
-        let frame = self.context.maintenance_sql(statement).await?;
-        let schema = Arc::clone(frame.schema().inner());
-        let mut batches = frame.collect().await?;
-        if batches.is_empty() {
-            batches.push(RecordBatch::new_empty(schema));
+    /// Adds the rows to the batches, at least one, which may be empty. Rows that came before an error are kept.
+    async fn collect(&self, statement: &str, batches: &mut Vec<RecordBatch>) -> Result<(), DataFusionError> {
+        let mut stream = self.context.maintenance_sql(statement).await?.execute_stream().await?;
+        while let Some(batch) = stream.try_next().await? {
+            batches.push(batch);
         }
-        Ok(batches)
+        if batches.is_empty() {
+            batches.push(RecordBatch::new_empty(stream.schema()));
+        }
+        Ok(())
     }
 
     /// Waits until the tasks of the interrupted statement have stopped by themselves: a run that is deleting must reach
@@ -122,9 +154,33 @@ impl Session {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::select! {
-            _ = tokio::time::timeout(GRACE, stopped) => {}
-            _ = tokio::signal::ctrl_c() => {}
+        let _ = tokio::time::timeout(GRACE, stopped).await;
+    }
+}
+
+/// What a statement returned, and how it failed after that.
+struct Rows {
+    batches: Vec<RecordBatch>,
+    failure: Option<Failure>,
+}
+
+/// Who is told of notices: the user, or after Ctrl-C the error message.
+fn notices(
+    interrupts: &Interrupts,
+    endings: &Arc<Mutex<Vec<String>>>,
+    quiet: bool,
+) -> impl Fn(&str) + Send + Sync + 'static {
+    let (interrupts, endings) = (interrupts.clone(), Arc::clone(endings));
+    move |text| {
+        if interrupts.is_interrupted() {
+            lock(&endings).push(text.to_string());
+        } else if !quiet {
+            // A message that nobody can read is no reason to stop.
+            let _ = writeln!(std::io::stderr(), "Note: {text}");
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,6 @@
 //! The interactive shell.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use rustyline::DefaultEditor;
@@ -31,8 +32,7 @@ impl Line {
         let word = line.trim().trim_end_matches(';').trim_end();
         match word {
             _ if !is_first => Line::Sql,
-            "\\q" => Line::Quit,
-            _ if word.eq_ignore_ascii_case("quit") || word.eq_ignore_ascii_case("exit") => Line::Quit,
+            _ if statements::is_quit(line) => Line::Quit,
             "\\?" | "\\h" | "help" => Line::Help,
             _ if word.starts_with('\\') => Line::Unknown,
             _ => Line::Sql,
@@ -69,8 +69,10 @@ pub(crate) fn run(session: &Session) -> Result<(), Failure> {
                 if statements::is_complete(&input) {
                     let statement = std::mem::take(&mut input);
                     let _ = editor.add_history_entry(statement.trim());
-                    if let Err(failure) = session.run_script(&statement) {
-                        failure.print();
+                    match session.run_script(&statement) {
+                        Ok(ControlFlow::Continue(())) => {}
+                        Ok(ControlFlow::Break(())) => break,
+                        Err(failure) => failure.print(),
                     }
                 } else {
                     input.push('\n');

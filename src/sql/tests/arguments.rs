@@ -375,3 +375,38 @@ async fn a_bare_name_is_a_table_and_never_a_column() {
         assert!(run(&ctx, sql).await.is_err(), "{sql}");
     }
 }
+
+#[tokio::test]
+async fn a_constant_without_a_value_is_an_error_in_datafusions_words() {
+    let (ctx, _) = session();
+    run(&ctx, "SET datafusion.execution.time_zone = 'Europe/Berlin'").await.unwrap();
+    for (procedure, argument, why) in [
+        ("expire_snapshots", "retain_last => CAST('x' AS INT)", "Cannot cast string 'x'"),
+        ("expire_snapshots", "older_than => to_timestamp('garbage')", "garbage"),
+        ("remove_orphan_files", "equal_schemes => MAP {'a': 'b', 'a': 'c'}", "map key must be unique"),
+    ] {
+        for sql in [
+            format!("CALL system.{procedure}(table => 't', {argument})"),
+            format!("SELECT * FROM {procedure}('t', {argument})"),
+        ] {
+            let error = error(&ctx, &sql).await;
+            assert!(error.contains(why) && !error.contains("is not a constant"), "{sql}: {error}");
+        }
+    }
+    for argument in ["older_than => random()", "older_than => (SELECT now())", "retain_last => a + 1"] {
+        let sql = format!("CALL system.expire_snapshots(table => 't', {argument})");
+        let error = error(&ctx, &sql).await;
+        assert!(!error.contains("has no value"), "{sql}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_text_that_is_neither_timestamp_nor_duration_is_told_how_to_write_both() {
+    let (ctx, _) = session();
+    for text in ["7D", "P7D", "-7d", "soon"] {
+        let error = error(&ctx, &format!("CALL system.expire_snapshots(table => 't', older_than => '{text}')")).await;
+        assert!(error.contains("'2026-01-31'") && error.contains("'7d', '12h'"), "{text}: {error}");
+    }
+    let error = error(&ctx, "CALL system.expire_snapshots(table => 't', retain_last => '5')").await;
+    assert!(error.contains("where an integer >= 1 is expected"), "{error}");
+}

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::maintenance::{FixedClock, Maintenance, RunContext};
 use crate::options::MaintenanceOptions;
 use crate::procedure::{Arguments, BoundCall, Parameter, Procedure, find};
-use crate::report::{Metrics, Operation, Output, Report};
+use crate::report::{FileKind, FileOutcome, FileStatus, Metrics, Operation, Output, Report};
 
 /// 2026-06-15T12:00:00Z, the time of all calls.
 const NOW_MS: i64 = 1_781_524_800_000;
@@ -36,11 +36,19 @@ struct Log {
     release: Notify,
     cancelled: Mutex<Option<bool>>,
     fail: Mutex<Option<Operation>>,
+    /// When set, two of three files can't be deleted.
+    incomplete: AtomicBool,
+    /// What was passed on to the operator.
+    notices: Mutex<Vec<String>>,
 }
 
 impl Log {
     fn runs(&self) -> usize {
         self.runs.load(Ordering::SeqCst)
+    }
+
+    fn notices(&self) -> Vec<String> {
+        std::mem::take(&mut self.notices.lock().unwrap())
     }
 
     fn ran(&self) -> Vec<(Operation, bool)> {
@@ -124,7 +132,27 @@ impl BoundCall for FakeCall {
             ..Default::default()
         };
         let table = self.arguments.table()?;
-        Ok(Report { operation: self.operation, table, metrics, files: vec![], snapshots: vec![], notices: vec![] })
+        let failed = FileStatus::Failed("no permission".into());
+        let statuses = match self.log.incomplete.load(Ordering::SeqCst) && !self.dry_run {
+            true => vec![failed.clone(), FileStatus::Deleted, failed],
+            false => vec![],
+        };
+        let file = |(index, status)| FileOutcome {
+            path: format!("/t/{index}"),
+            kind: FileKind::Data,
+            bytes: None,
+            modified_ms: None,
+            snapshot_id: None,
+            reason: "expired".into(),
+            status,
+        };
+        let files = statuses.into_iter().enumerate().map(file).collect();
+        let notices = vec!["the report's own notice".into()];
+        let report = Report { operation: self.operation, table, metrics, files, snapshots: vec![], notices };
+        if self.output() != Output::Files {
+            report.require_complete()?;
+        }
+        Ok(report)
     }
 }
 
@@ -141,7 +169,13 @@ fn session_with(config: SessionConfig) -> (SessionContext, Arc<Log>) {
         fake("expire_snapshots", Operation::ExpireSnapshots),
         fake("remove_orphan_files", Operation::RemoveOrphanFiles),
     ];
-    install_procedures(&ctx, &Maintenance::with_clock(Arc::new(FixedClock(NOW_MS))), &procedures).unwrap();
+    let told = Arc::clone(&log);
+    let maintenance = Maintenance::builder()
+        .clock(Arc::new(FixedClock(NOW_MS)))
+        .on_notice(move |text| told.notices.lock().unwrap().push(text.to_string()))
+        .register(&ctx)
+        .unwrap();
+    install_procedures(&ctx, &maintenance, &procedures).unwrap();
     (ctx, log)
 }
 

@@ -47,9 +47,6 @@ async fn a_call_runs_once_for_each_execution_and_never_in_planning() {
         ("EXPLAIN SELECT * FROM expire_snapshots('t') UNION ALL SELECT * FROM expire_snapshots('t')", 0),
         ("CREATE VIEW x AS SELECT * FROM expire_snapshots('t')", 0),
         ("PREPARE x AS SELECT * FROM expire_snapshots('t')", 0),
-        // What the user excludes stays excluded.
-        ("SELECT * FROM expire_snapshots('t') LIMIT 0", 0),
-        ("SELECT * FROM expire_snapshots('t') WHERE false", 0),
         ("VACUUM t", 2),
     ] {
         assert_eq!(runs_of(sql).await, runs, "{sql}");
@@ -97,6 +94,9 @@ async fn acting_calls_that_do_not_stand_alone_are_refused_before_anything_runs()
         "SELECT 1 WHERE EXISTS (SELECT * FROM expire_snapshots('a'))".into(),
         "SELECT 1 WHERE 'x' IN (SELECT metric_name FROM expire_snapshots('a'))".into(),
         "CREATE TABLE x AS SELECT * FROM expire_snapshots('t') UNION ALL SELECT 'x', 1".into(),
+        format!("{act} WHERE metric_name IN (SELECT 'x' WHERE false)"),
+        format!("{act} WHERE EXISTS (SELECT 1 WHERE false)"),
+        "SELECT (SELECT 1) FROM expire_snapshots('t')".into(),
         "SELECT * FROM expire_snapshots('t', dry_run => true) a JOIN expire_snapshots('t') b USING (metric_name)"
             .into(),
     ] {
@@ -104,6 +104,143 @@ async fn acting_calls_that_do_not_stand_alone_are_refused_before_anything_runs()
         let error = error(&ctx, &sql).await;
         assert!(error.contains("dry_run => true"), "{sql}: {error}");
         assert_eq!(log.runs(), 0, "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn an_acting_call_that_would_never_run_is_refused() {
+    for sql in [
+        "SELECT * FROM expire_snapshots('t') LIMIT 0",
+        "SELECT * FROM expire_snapshots('t') LIMIT 1 - 1",
+        "SELECT * FROM expire_snapshots('t') WHERE false",
+        "SELECT * FROM expire_snapshots('t') WHERE 1 = 2 AND metric_value > 0",
+        "SELECT count(*) FROM expire_snapshots('t') WHERE metric_name IS NULL",
+        "SELECT * FROM (SELECT * FROM expire_snapshots('t') WHERE NULL) x ORDER BY 1",
+        "CREATE TABLE x AS SELECT * FROM expire_snapshots('t') LIMIT 0",
+    ] {
+        for ours in [true, false] {
+            let (ctx, log) = session();
+            let outcome = if ours { run(&ctx, sql).await } else { run_in_datafusion(&ctx, sql).await };
+            let error = outcome.map(|_| panic!("{sql} did not fail")).unwrap_err();
+            assert!(error.to_string().contains("would never run"), "{sql}: {error}");
+            assert!(matches!(Error::find(&error), Some(Error::Statement { .. })), "{sql}: {error}");
+            assert_eq!(log.runs(), 0, "{sql}");
+        }
+    }
+    assert_eq!(runs_of("SELECT * FROM expire_snapshots('t', dry_run => true) LIMIT 0").await, 0);
+}
+
+async fn run_in_datafusion(ctx: &SessionContext, sql: &str) -> datafusion::error::Result<Vec<RecordBatch>> {
+    ctx.sql(sql).await?.collect().await
+}
+
+#[tokio::test]
+async fn an_acting_call_that_nothing_refers_to_is_refused() {
+    for sql in [
+        "WITH x AS (SELECT * FROM expire_snapshots('t')) SELECT 1",
+        "EXPLAIN WITH x AS (SELECT * FROM expire_snapshots('t')) SELECT 1",
+        "WITH x AS (SELECT * FROM expire_snapshots('a')) SELECT * FROM expire_snapshots('b')",
+        "WITH x AS (SELECT * FROM expire_snapshots('t')), y AS (SELECT * FROM x) SELECT 1",
+        "CREATE VIEW v AS WITH x AS (SELECT * FROM expire_snapshots('t')) SELECT 1",
+    ] {
+        let (ctx, log) = session();
+        let error = error(&ctx, sql).await;
+        assert!(error.contains("nothing in the statement refers to the rows of expire_snapshots("), "{sql}: {error}");
+        assert_eq!(log.runs(), 0, "{sql}");
+    }
+    let used = "WITH x AS (SELECT * FROM expire_snapshots('t')), y AS (SELECT * FROM x) SELECT * FROM y";
+    assert_eq!(runs_of(used).await, 1);
+    assert_eq!(runs_of("WITH x AS (SELECT * FROM expire_snapshots('t', dry_run => true)) SELECT 1").await, 0);
+}
+
+#[tokio::test]
+async fn explain_analyze_runs_calls_dry() {
+    for sql in [
+        "EXPLAIN ANALYZE CALL system.expire_snapshots('t')",
+        "EXPLAIN ANALYZE VERBOSE ALTER TABLE t EXECUTE expire_snapshots",
+        "EXPLAIN ANALYZE SELECT * FROM expire_snapshots('t')",
+        "EXPLAIN ANALYZE SELECT count(*) FROM v",
+        "EXPLAIN ANALYZE SELECT * FROM v a JOIN v b USING (metric_name)",
+        "EXPLAIN ANALYZE SELECT 1 WHERE EXISTS (SELECT * FROM expire_snapshots('t'))",
+    ] {
+        let (ctx, log) = session();
+        run(&ctx, "CREATE VIEW v AS SELECT * FROM expire_snapshots('t')").await.unwrap();
+        let rows = run(&ctx, sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+        assert!(!log.ran().is_empty() && log.ran().iter().all(|(_, dry_run)| *dry_run), "{sql}: {:?}", log.ran());
+        let text = pretty_format_batches(&rows).unwrap().to_string();
+        assert!(text.contains("dry_run=true") && !text.contains("dry_run=false"), "{sql}: {text}");
+    }
+    let (ctx, log) = session();
+    run(&ctx, "EXPLAIN ANALYZE VACUUM t").await.unwrap();
+    assert_eq!(log.ran(), [(Operation::ExpireSnapshots, true), (Operation::RemoveOrphanFiles, true)]);
+}
+
+#[tokio::test]
+async fn failed_deletes_end_the_statement_in_an_error_whatever_is_selected() {
+    let files = "expire_snapshots('t', output => 'files')";
+    for sql in [
+        "CALL system.expire_snapshots(table => 't', output => 'files')".to_string(),
+        format!("SELECT * FROM {files}"),
+        format!("SELECT file_path FROM {files} WHERE status = 'deleted'"),
+        format!("SELECT * FROM {files} LIMIT 100"),
+        format!("SELECT count(*) FROM {files}"),
+        format!("CREATE TABLE x AS SELECT * FROM {files}"),
+        "CALL system.expire_snapshots('t')".to_string(),
+    ] {
+        let (ctx, log) = session();
+        log.incomplete.store(true, Ordering::SeqCst);
+        let error = run(&ctx, &sql).await.map(|_| panic!("{sql} did not fail")).unwrap_err();
+        let partial = matches!(Error::find(&error), Some(Error::PartialDelete { failed: 2, planned: 3, .. }));
+        assert!(partial, "{sql}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn the_rows_of_files_come_before_the_error_and_a_reader_that_stops_leaves_it_to_the_notices() {
+    let (ctx, log) = session();
+    log.incomplete.store(true, Ordering::SeqCst);
+    let frame = ctx.maintenance_sql("CALL system.expire_snapshots(table => 't', output => 'files')").await.unwrap();
+    let mut stream = frame.execute_stream().await.unwrap();
+    assert_eq!(stream.next().await.unwrap().unwrap().num_rows(), 3);
+    assert!(stream.next().await.unwrap().unwrap_err().to_string().contains("2 of 3 files could not be deleted"));
+    assert!(stream.next().await.is_none());
+    assert_eq!(log.notices(), ["the report's own notice"]);
+
+    let one = run(&ctx, "SELECT * FROM expire_snapshots('t', output => 'files') LIMIT 1").await.unwrap();
+    assert_eq!(one.iter().map(RecordBatch::num_rows).sum::<usize>(), 1);
+    let notices = log.notices();
+    assert!(notices.len() == 2 && notices[1].contains("2 of 3 files could not be deleted"), "{notices:?}");
+}
+
+#[tokio::test]
+async fn notices_say_which_arguments_have_no_effect_or_another_meaning_elsewhere() {
+    for (sql, expected) in [
+        ("CALL system.expire_snapshots(table => 't', stream_results => true)", "stream_results is accepted"),
+        ("SELECT * FROM remove_orphan_files('t', prefix_listing => true)", "prefix_listing is accepted"),
+        ("ALTER TABLE t EXECUTE expire_snapshots('2024-01-03')", "read as expire_before"),
+        ("CALL system.expire_snapshots(table => 't', snapshot_ids => [1])", "none by age"),
+        ("ALTER TABLE t EXECUTE expire_snapshots('1,2')", "none by age"),
+    ] {
+        let (ctx, log) = session();
+        run(&ctx, sql).await.unwrap();
+        let notices = log.notices();
+        assert!(notices.len() == 2 && notices[0].contains(expected), "{sql}: {notices:?}");
+    }
+    let (ctx, log) = session();
+    run(&ctx, "ALTER TABLE t EXECUTE expire_snapshots(expire_before => '2024-01-03', retain_last => 2)").await.unwrap();
+    assert_eq!(log.notices(), ["the report's own notice"]);
+}
+
+#[tokio::test]
+async fn acting_calls_are_found_in_views() {
+    let (ctx, _) = session();
+    run(&ctx, "CREATE VIEW inner_view AS SELECT * FROM expire_snapshots('t')").await.unwrap();
+    run(&ctx, "CREATE VIEW acting AS SELECT metric_name FROM inner_view").await.unwrap();
+    run(&ctx, "CREATE VIEW dry AS SELECT * FROM expire_snapshots('t', dry_run => true)").await.unwrap();
+    for (relation, expected) in [("acting", 1), ("dry", 0)] {
+        let frame = ctx.table(relation).await.unwrap();
+        let found = super::super::acting_calls(frame.logical_plan(), ctx.state().config_options()).unwrap();
+        assert_eq!(found, expected, "{relation}");
     }
 }
 
@@ -229,6 +366,10 @@ async fn a_dropped_stream_cancels_the_run_but_does_not_cut_it() {
     log.release.notify_one();
     eventually("the end of the run", || log.cancelled.lock().unwrap().is_some()).await;
     assert_eq!(*log.cancelled.lock().unwrap(), Some(true));
+    eventually("the notice", || log.notices.lock().unwrap().len() == 2).await;
+    let ending = "expire_snapshots was interrupted: it was complete before it could stop; 1 snapshots were expired and 1 files \
+                  deleted";
+    assert_eq!(log.notices()[1], ending);
     assert_eq!(log.runs(), 1);
 }
 
@@ -314,7 +455,7 @@ async fn explain_shows_the_call_and_its_arguments() {
     }
     let analyzed = run(&ctx, "EXPLAIN ANALYZE CALL system.expire_snapshots('t')").await.unwrap();
     let text = pretty_format_batches(&analyzed).unwrap().to_string();
-    assert!(text.contains("deleted_files_count=1"), "{text}");
+    assert!(text.contains("dry_run=true") && text.contains("deleted_files_count=1"), "{text}");
 }
 
 #[tokio::test]
@@ -340,6 +481,17 @@ async fn table_functions_obey_the_session_option_and_statements_do_not() {
 }
 
 #[tokio::test]
+async fn session_options_are_shown_and_checked_by_their_whole_names() {
+    let (ctx, _) = session_with(SessionConfig::new().with_information_schema(true));
+    let shown = run(&ctx, "SHOW iceberg_maintenance.table_functions").await.unwrap();
+    let text = pretty_format_batches(&shown).unwrap().to_string();
+    assert!(text.contains("| iceberg_maintenance.table_functions | execute |"), "{text}");
+    run(&ctx, "SET iceberg_maintenance.max_concurrent_deletes = 0").await.unwrap();
+    let error = error(&ctx, "CALL system.expire_snapshots('t')").await;
+    assert!(error.contains("iceberg_maintenance.max_concurrent_deletes is 0; it must be at least 1"), "{error}");
+}
+
+#[tokio::test]
 async fn options_that_forbid_dml_forbid_acting_calls() {
     let (ctx, log) = session();
     let read_only = SQLOptions::new().with_allow_dml(false).with_allow_ddl(false);
@@ -347,7 +499,6 @@ async fn options_that_forbid_dml_forbid_acting_calls() {
         "CALL system.expire_snapshots('t')",
         "ALTER TABLE t EXECUTE remove_orphan_files",
         "VACUUM t",
-        "EXPLAIN ANALYZE CALL system.expire_snapshots('t')",
         "SELECT * FROM expire_snapshots('t')",
         "SELECT 1 WHERE EXISTS (SELECT * FROM expire_snapshots('t'))",
     ] {
@@ -358,6 +509,8 @@ async fn options_that_forbid_dml_forbid_acting_calls() {
         "CALL system.expire_snapshots(table => 't', dry_run => true)",
         "SELECT * FROM expire_snapshots('t', dry_run => true)",
         "EXPLAIN CALL system.expire_snapshots('t')",
+        "EXPLAIN ANALYZE CALL system.expire_snapshots('t')",
+        "EXPLAIN ANALYZE SELECT * FROM expire_snapshots('t')",
         "VACUUM t DRY RUN",
         "SELECT 1",
     ] {
