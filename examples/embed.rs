@@ -16,7 +16,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Maintenance::builder().table("lake.sales.orders", orders).register(&session)?;
 
     // Statements go through one extension method, which hands all other SQL on to DataFusion.
-    let plan = "EXPLAIN CALL system.expire_snapshots(table => 'lake.sales.orders', older_than => now() - INTERVAL '10 days')";
+    let plan =
+        "EXPLAIN CALL system.expire_snapshots(table => 'lake.sales.orders', older_than => now() - INTERVAL '10 days')";
     session.maintenance_sql(plan).await?.show().await?;
     let expire = "CALL system.expire_snapshots(table => 'lake.sales.orders', older_than => now() - INTERVAL '10 days')";
     session.maintenance_sql(expire).await?.show().await?;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::prelude::SessionContext;
-use iceberg_maintenance::catalog::{Catalog, CommitOutcome, LoadedTable, Ownership, TableCommit, TableName};
+use iceberg_maintenance::catalog::{Catalog, CommitOutcome, LoadedTable, TableCommit, TableName};
 use iceberg_maintenance::retention::RetentionPolicy;
 use iceberg_maintenance::table::TableMetadata;
 use iceberg_maintenance::{Clock, Error, ExpireSnapshots, Maintenance, SystemClock, fixtures};
@@ -47,13 +47,8 @@ impl Catalog for PointerCatalog {
         let missing = || Error::TableNotFound { table: table.to_string(), why: "the catalog has no such table".into() };
         let location = self.pointer(table).ok_or_else(missing)?;
         let content = std::fs::read(&location).map_err(|_| missing())?;
-        Ok(LoadedTable {
-            name: table.to_string(),
-            metadata: TableMetadata::parse(&location.display().to_string(), &content)?,
-            ownership: Ownership::Ours,
-            other_metadata: vec![],
-            notices: vec![],
-        })
+        let metadata = TableMetadata::parse(&location.display().to_string(), &content)?;
+        Ok(LoadedTable::new(table.to_string(), metadata))
     }
 
     async fn commit(
@@ -96,7 +91,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for snapshot in &plan.decision().snapshots {
         println!("{:>20}  {}", snapshot.snapshot_id, snapshot.reason);
     }
-    println!("{} files would go; as JSON the plan has {} bytes", plan.files().len(), serde_json::to_string(&plan)?.len());
+    println!(
+        "{} files would go; as JSON the plan has {} bytes",
+        plan.files().len(),
+        serde_json::to_string(&plan)?.len()
+    );
 
     // The embedder's own transaction, with what the plan says must hold and must change.
     let runtime = session.runtime_env();

@@ -62,7 +62,7 @@ pub enum Error {
     /// A file that a retained snapshot needs is missing or unreadable.
     #[error(
         "{what} {path} can't be read ({why}), and snapshot {needed_by} needs it: which files are live is unknown, \
-         so nothing was changed. Restore the file, or expire that snapshot with snapshot_ids"
+         so nothing is deleted. Restore the file, or expire the snapshots that need it with snapshot_ids"
     )]
     NeededFileUnreadable {
         /// The kind of file.
@@ -227,11 +227,28 @@ impl Error {
         matches!(self, Error::PartialDelete { .. } | Error::Cancelled { .. })
     }
 
+    /// True when a store said no for good: a write that was refused did not happen.
+    pub(crate) fn is_refusal(&self) -> bool {
+        let Error::Storage { source, .. } = self else { return false };
+        let io = |kind| matches!(kind, std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem);
+        match source.downcast_ref::<object_store::Error>() {
+            Some(error) => matches!(
+                error,
+                object_store::Error::PermissionDenied { .. }
+                    | object_store::Error::Unauthenticated { .. }
+                    | object_store::Error::NotImplemented { .. }
+                    | object_store::Error::NotSupported { .. }
+            ),
+            None => source.downcast_ref::<std::io::Error>().is_some_and(|error| io(error.kind())),
+        }
+    }
+
     /// Wraps an `std::io::Error`, telling a missing file apart.
     pub(crate) fn io(action: &'static str, path: impl Into<String>, source: std::io::Error) -> Self {
         let path = path.into();
         match source.kind() {
             std::io::ErrorKind::NotFound => Error::FileNotFound { path },
+            std::io::ErrorKind::IsADirectory => Error::Malformed { what: "a file", path, why: "it is a folder".into() },
             _ => Error::Storage { action, path, source: Arc::new(source) },
         }
     }

@@ -1,4 +1,38 @@
-//! iceberg-maintenance
+//! Safe and fast maintenance of Apache Iceberg tables, in SQL, for any DataFusion engine.
+//!
+//! [`register`] installs two procedures in a session: `expire_snapshots` removes old snapshots and the files that only
+//! these needed, `remove_orphan_files` removes files that nothing names. They are called as statements through
+//! [`MaintenanceSql::maintenance_sql`] (`CALL`, `ALTER TABLE … EXECUTE`, `VACUUM`), or as table functions in plain SQL.
+//! [`Maintenance`] offers the same to Rust, in one step or in two phases: plan, look, commit, delete.
+//!
+//! ```no_run
+//! use datafusion::prelude::SessionContext;
+//! use iceberg_maintenance::MaintenanceSql;
+//!
+//! # async fn run() -> datafusion::error::Result<()> {
+//! let session = SessionContext::new();
+//! iceberg_maintenance::register(&session)?;
+//! let expire = "CALL system.expire_snapshots(table => '/data/orders', older_than => now() - INTERVAL '7 days')";
+//! session.maintenance_sql(expire).await?.show().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What it promises
+//!
+//! A file goes only if it is live in an expired snapshot and live in no retained one, over all retained snapshots.
+//! Everything that must be read is read before the commit, the commit comes before the first delete, and before each batch
+//! of deletes the newest metadata is looked at again: a plan only ever shrinks. What is unknown (an unreadable file of a
+//! retained snapshot, an unknown owner, an unknown age, the outcome of a commit) means that nothing is deleted. Metadata is
+//! edited as text: what isn't understood comes out as it went in.
+//!
+//! # Features
+//!
+//! - `cli` (default): the command line tool and what it needs.
+//! - `sqllogictest`: the SQL suites and their driver, for an engine's own tests.
+//! - `fixtures`: the tables that tests and the demo are made of; not a stable interface.
+//!
+//! With `default-features = false` an embedder gets the library alone.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
@@ -25,7 +59,7 @@ mod time;
 use datafusion::prelude::SessionContext;
 
 pub use error::{Error, Result};
-pub use maintenance::{Cancellation, Clock, FixedClock, Maintenance, MaintenanceBuilder, SystemClock};
+pub use maintenance::{Clock, FixedClock, Maintenance, MaintenanceBuilder, SystemClock};
 pub use options::MaintenanceOptions;
 pub use procedure::expire_snapshots::{CommittedExpiry, ExpirePlan, ExpireSnapshots};
 pub use procedure::remove_orphan_files::{DEFAULT_ORPHAN_AGE_MS, OrphanPlan, PrefixMismatchMode, RemoveOrphanFiles};
@@ -33,7 +67,7 @@ pub use sql::{MaintenanceSql, rewrite};
 
 /// Installs maintenance in a session, with the system's clock and no catalogs: tables are named by location.
 ///
-/// See [`Maintenance::builder`] for catalogs, names, options and a clock.
+/// See [`Maintenance::builder`] for catalogs, names, options and a clock. Registering again replaces what was there.
 ///
 /// # Errors
 /// When the session refuses a part of it.

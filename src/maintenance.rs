@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use datafusion::error::DataFusionError;
 use datafusion::execution::{SessionState, TaskContext};
 use datafusion::prelude::SessionContext;
 use parking_lot::RwLock;
@@ -46,16 +47,16 @@ impl Clock for FixedClock {
 
 /// A flag that stops a run between two batches of deletes. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Cancellation(Arc<AtomicBool>);
+pub(crate) struct Cancellation(Arc<AtomicBool>);
 
 impl Cancellation {
     /// Asks the run to stop.
-    pub fn cancel(&self) {
+    pub(crate) fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
     /// True once [`Self::cancel`] was called.
-    pub fn is_cancelled(&self) -> bool {
+    pub(crate) fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -72,6 +73,24 @@ impl RunContext {
     pub(crate) fn options(&self) -> MaintenanceOptions {
         self.task.session_config().options().extensions.get::<MaintenanceOptions>().cloned().unwrap_or_default()
     }
+}
+
+/// Runs work in a task of its own, so that dropping the returned future can't cut it between a commit and its deletes:
+/// dropping only asks it to stop between two batches.
+async fn detached<T: Send + 'static>(
+    context: RunContext,
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    struct CancelOnDrop(Option<Cancellation>);
+    impl Drop for CancelOnDrop {
+        fn drop(&mut self) {
+            self.0.iter().for_each(Cancellation::cancel);
+        }
+    }
+    let mut waiting = CancelOnDrop(Some(context.cancellation));
+    let outcome = tokio::spawn(work).await;
+    waiting.0 = None;
+    outcome.map_err(|error| Error::Engine(Arc::new(DataFusionError::ExecutionJoin(Box::new(error)))))?
 }
 
 /// Maintenance as it was set up for a session. Cheap to clone.
@@ -195,7 +214,8 @@ impl Maintenance {
     /// # Errors
     /// Whatever stopped the run; see [`Error`].
     pub async fn expire_snapshots(&self, table: &str, options: &ExpireSnapshots) -> Result<Report> {
-        expire_snapshots::run(self.resolve(table)?, options, &self.context()?).await
+        let (handle, options, context) = (self.resolve(table)?, options.clone(), self.context()?);
+        detached(context.clone(), async move { expire_snapshots::run(handle, &options, &context).await }).await
     }
 
     /// Commits a plan through the table's own catalog.
@@ -205,7 +225,9 @@ impl Maintenance {
     /// nobody knows whether the commit happened.
     pub async fn commit(&self, plan: ExpirePlan) -> Result<CommittedExpiry> {
         let table = plan.metadata().location().to_string();
-        match expire_snapshots::commit(plan, &self.context()?.task).await? {
+        let context = self.context()?;
+        let task = context.task.clone();
+        match detached(context, async move { expire_snapshots::commit(plan, &task).await }).await? {
             Attempt::Committed(committed) => Ok(*committed),
             Attempt::Conflict(why) => Err(Error::Conflict { table, attempts: 1, why }),
         }
@@ -219,7 +241,7 @@ impl Maintenance {
     pub async fn confirm_commit(&self, plan: ExpirePlan) -> Result<CommittedExpiry> {
         let task = self.context()?.task;
         let newest = plan.load_newest(&task.runtime_env()).await?;
-        expire_snapshots::confirm(plan, newest, None, &task)
+        expire_snapshots::confirm(plan, newest, &task)
     }
 
     /// Deletes the files that a committed expiry freed. A file that is gone already is no error; one that could not be
@@ -228,7 +250,8 @@ impl Maintenance {
     /// # Errors
     /// [`Error::Cancelled`], or when the session is gone.
     pub async fn delete_files(&self, committed: CommittedExpiry) -> Result<Report> {
-        expire_snapshots::delete(committed, &self.context()?).await
+        let context = self.context()?;
+        detached(context.clone(), async move { expire_snapshots::delete(committed, &context).await }).await
     }
 
     /// Plans a removal of orphan files and changes nothing.
@@ -244,7 +267,8 @@ impl Maintenance {
     /// # Errors
     /// [`Error::Cancelled`], or when the session is gone.
     pub async fn delete_orphan_files(&self, plan: OrphanPlan) -> Result<Report> {
-        remove_orphan_files::execute(plan, None, &self.context()?).await
+        let context = self.context()?;
+        detached(context.clone(), async move { remove_orphan_files::execute(plan, &context).await }).await
     }
 
     /// Passes a notice on to whom the embedder named.

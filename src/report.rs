@@ -1,5 +1,6 @@
 //! What a run did, and its shapes as record batches.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
@@ -14,6 +15,7 @@ use crate::retention::SnapshotDecision;
 /// What a file is to a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[non_exhaustive]
 pub enum FileKind {
     /// A data file.
     Data,
@@ -58,6 +60,7 @@ impl FileKind {
 /// What happened to a file of the plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum FileStatus {
     /// To be deleted; nothing was tried (dry run, or not yet).
     Planned,
@@ -74,6 +77,7 @@ pub enum FileStatus {
 /// Why a file that nothing live names was left alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum SkipReason {
     /// It lies outside the table's own roots.
     External,
@@ -93,6 +97,7 @@ pub enum SkipReason {
 
 /// A file of the plan and what became of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct FileOutcome {
     /// The file's location as the metadata (expiry) or the listing (orphans) spells it.
     pub path: String,
@@ -105,7 +110,7 @@ pub struct FileOutcome {
     /// A snapshot that had it (expiry).
     pub snapshot_id: Option<i64>,
     /// Why it goes.
-    pub reason: String,
+    pub reason: Cow<'static, str>,
     /// What became of it.
     pub status: FileStatus,
 }
@@ -113,6 +118,7 @@ pub struct FileOutcome {
 /// The numbers of a run. In a dry run the `deleted_*` numbers say what would be deleted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[allow(missing_docs)] // the names are those of the metric rows, which METRICS explains
+#[non_exhaustive]
 pub struct Metrics {
     pub deleted_data_files_count: u64,
     pub deleted_position_delete_files_count: u64,
@@ -224,6 +230,7 @@ metric_rows! {
 
 /// Which rows a statement returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Output {
     /// `metric_name`, `metric_value`: one row a metric, in the order of [`METRICS`].
     #[default]
@@ -239,6 +246,7 @@ pub enum Output {
 /// Which operation a report is about; its `columns` shape follows Spark's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Operation {
     /// `expire_snapshots`.
     ExpireSnapshots,
@@ -258,6 +266,7 @@ impl Operation {
 
 /// What a run did.
 #[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
 pub struct Report {
     /// Which operation it was.
     pub operation: Operation,
@@ -448,7 +457,7 @@ impl Metrics {
         };
         *count += 1;
         self.deleted_files_count += 1;
-        self.deleted_bytes += bytes.unwrap_or(0);
+        self.deleted_bytes = self.deleted_bytes.saturating_add(bytes.unwrap_or(0));
     }
 
     /// Counts a file that was left alone.

@@ -67,6 +67,7 @@ impl RetentionPolicy {
 /// Why a snapshot stays or goes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "rule", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Reason {
     /// Stays: a ref points to it.
     Head {
@@ -143,6 +144,7 @@ pub struct SnapshotDecision {
 /// Why a ref stays or goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum RefReason {
     /// Stays: `main` never goes.
     Main,
@@ -375,10 +377,13 @@ fn choose_by_policy(history: &History, policy: &RetentionPolicy, now_ms: i64) ->
     if let Some(current) = history.metadata.current_snapshot_id() {
         reasons.entry(current).or_insert_with(|| Reason::Head { reference: MAIN_BRANCH.into() });
     }
-    for (name, branch) in staying().filter(|(_, r)| r.kind == RefKind::Branch) {
+    let mut walked = HashSet::new();
+    // `main` is a branch, whatever a writer says of it.
+    for (name, branch) in staying().filter(|(name, r)| r.kind == RefKind::Branch || *name == MAIN_BRANCH) {
         let cutoff = branch.max_snapshot_age_ms.map_or(cutoff, |age| now_ms.saturating_sub(age));
         let minimum = branch.min_snapshots_to_keep.map_or(minimum, i64::from);
-        walk_branch(history, name, branch.snapshot_id, cutoff, minimum, &mut reasons);
+        let limits = Limits { cutoff, minimum };
+        walk_branch(history, name, branch.snapshot_id, limits, &mut reasons, &mut walked);
     }
     for (id, snapshot) in &history.by_id {
         reasons.entry(*id).or_insert_with(|| match snapshot.timestamp_ms >= cutoff {
@@ -411,22 +416,37 @@ fn ref_reason(
     }
 }
 
+/// The limits of one branch.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// Snapshots older than this may go, ms since the epoch.
+    cutoff: i64,
+    /// How many stay whatever their age.
+    minimum: i64,
+}
+
 /// Notes for every ancestor of a branch whether this branch keeps it. Another branch's "stays" is never taken back.
+///
+/// `walked` are the snapshots that some branch was walked over: what lies behind them has its reason already, so a walk
+/// that keeps nothing more ends there.
 fn walk_branch(
     history: &History,
     branch: &str,
     head: i64,
-    cutoff: i64,
-    minimum: i64,
+    limits: Limits,
     reasons: &mut HashMap<i64, Reason>,
+    walked: &mut HashSet<i64>,
 ) {
     let mut run_ended = false;
     for (kept, snapshot) in (0i64..).zip(history.ancestors(head)) {
-        let within_minimum = kept < minimum;
-        run_ended |= !within_minimum && snapshot.timestamp_ms < cutoff;
+        let within_minimum = kept < limits.minimum;
+        run_ended |= !within_minimum && snapshot.timestamp_ms < limits.cutoff;
+        if !walked.insert(snapshot.snapshot_id) && run_ended {
+            break;
+        }
         let reason = match (run_ended, within_minimum) {
             (true, _) => Reason::OldOnBranch { branch: branch.into() },
-            (false, true) => Reason::WithinMinimum { branch: branch.into(), minimum },
+            (false, true) => Reason::WithinMinimum { branch: branch.into(), minimum: limits.minimum },
             (false, false) => Reason::YoungOnBranch { branch: branch.into() },
         };
         match reasons.get(&snapshot.snapshot_id) {

@@ -14,18 +14,16 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use datafusion::execution::runtime_env::RuntimeEnv;
-use futures::{StreamExt, TryStreamExt};
 
 use super::{Catalog, CommitOutcome, LoadedTable, Ownership, TableCommit, TableName};
 use crate::error::{Error, Result};
 use crate::storage::{Store, Stores};
-use crate::table::{Location, PathRules, TableMetadata};
+use crate::table::location::percent_decoded;
+use crate::table::{Location, PathRules, TableIdentity, TableMetadata};
 
 const METADATA_FOLDER: &str = "metadata";
 /// The file that tells readers of Hadoop tables where to start looking.
 pub(crate) const VERSION_HINT: &str = "version-hint.text";
-/// How many metadata files of a folder are read at once.
-const CONCURRENT_READS: usize = 16;
 
 /// Tables on a file system or object store without any other catalog.
 ///
@@ -77,6 +75,8 @@ impl MetadataFileName {
 struct MetadataFiles {
     newest: MetadataFileName,
     others: Vec<MetadataFileName>,
+    /// Names that end like metadata files' but say no version.
+    unversioned: Vec<String>,
 }
 
 impl FileSystemCatalog {
@@ -104,25 +104,23 @@ impl Catalog for FileSystemCatalog {
         let stores = Stores::new(runtime.clone());
         let (location, store, files) = find_table(&stores, self.location(table)?).await?;
         let folder = location.child(METADATA_FOLDER);
+        let version = version_of(&store, &folder, &files).await?;
         let newest = read_metadata(&store, &folder, &files.newest).await?;
         check_location(&location, &newest, &store)?;
         // The table's own spelling of its location, so that the metadata log names files as the table's writers do.
-        let metadata_location = newest.location().child(METADATA_FOLDER).child(&files.newest.name);
-        let metadata = newest.with_metadata_location(&metadata_location.to_string());
-        let mut loaded = LoadedTable {
-            name: location.to_string(),
-            metadata,
-            ownership: Ownership::Ours,
-            other_metadata: vec![],
-            notices: vec![],
-        };
+        let own_folder = newest.location().child(METADATA_FOLDER);
+        let metadata = newest.with_metadata_location(&own_folder.child(&files.newest.name).to_text());
+        let mut loaded = LoadedTable::new(location.to_string(), metadata);
+        loaded.version = version;
         match files.newest.naming {
-            Naming::Hadoop => loaded.notices.extend(check_hint(&store, &folder, files.newest.version).await?),
+            Naming::Hadoop => {
+                let table = TableIdentity::of(&loaded.metadata);
+                loaded.notices.extend(check_hint(&location, &store, &files, &table).await?);
+            }
             Naming::Catalog => {
                 loaded.ownership = Ownership::UnknownCatalog;
-                let reads: Vec<_> = files.others.iter().map(|name| read_metadata(&store, &folder, name)).collect();
-                loaded.other_metadata =
-                    futures::stream::iter(reads).buffer_unordered(CONCURRENT_READS).try_collect().await?;
+                let others = files.others.iter().map(|file| &file.name).chain(&files.unversioned);
+                loaded.other_metadata_locations = others.map(|name| own_folder.child(name).to_text()).collect();
             }
         }
         Ok(loaded)
@@ -138,9 +136,8 @@ impl Catalog for FileSystemCatalog {
         let stores = Stores::new(runtime.clone());
         let (location, store, files) = find_table(&stores, self.location(table)?).await?;
         let folder = location.child(METADATA_FOLDER);
-        let base_name = base.metadata.metadata_location().rsplit('/').next().unwrap_or_default();
-        if files.newest.name != base_name {
-            return Ok(CommitOutcome::Conflict(format!("{} is newer than {base_name}", files.newest.name)));
+        if let Some(conflict) = conflict_with(base, &store, &folder, &files).await? {
+            return Ok(CommitOutcome::Conflict(conflict));
         }
         let Some(version) = files.newest.version.checked_add(1) else {
             return Err(Error::InvalidMetadata {
@@ -154,25 +151,10 @@ impl Catalog for FileSystemCatalog {
             Naming::Hadoop => format!("v{version}.{extension}"),
             Naming::Catalog => format!("{version:05}-{}.{extension}", uuid::Uuid::new_v4()),
         };
-        let content = encode(&commit.new_metadata, gzip)?;
-        let file = folder.child(&name);
-        match store.create(&file, content.clone()).await {
-            Ok(true) => {}
-            Ok(false) => return Ok(CommitOutcome::Conflict(format!("{name} was written by somebody else"))),
-            // The write may have arrived although its answer did not.
-            Err(error) => match store.read(&file).await {
-                Ok(found) if found == content => {}
-                _ => return Ok(CommitOutcome::Unknown(error.to_string())),
-            },
-        }
-        // Another writer may have used another spelling of the same version (gzip or not, another uuid).
-        match rivals(&store, &folder, version, &name).await {
-            Ok(rivals) if rivals.is_empty() => {}
-            Ok(rivals) => {
-                let why = format!("{name} was written while {} appeared", rivals.join(" and "));
-                return Ok(CommitOutcome::Unknown(why));
-            }
-            Err(error) => return Ok(CommitOutcome::Unknown(error.to_string())),
+        if let Some(outcome) =
+            write_version(&store, &folder, version, &name, encode(&commit.new_metadata, gzip)?).await?
+        {
+            return Ok(outcome);
         }
         let mut notices = vec![];
         if files.newest.naming == Naming::Hadoop
@@ -180,15 +162,103 @@ impl Catalog for FileSystemCatalog {
         {
             notices.push(format!("the commit is done, but {VERSION_HINT} could not be updated: {error}"));
         }
-        let metadata_location = base.metadata.location().child(METADATA_FOLDER).child(&name).to_string();
+        let metadata_location = base.metadata.location().child(METADATA_FOLDER).child(&name).to_text();
         Ok(CommitOutcome::Committed { metadata_location, notices })
     }
 
     async fn is_current(&self, table: &TableName, loaded: &LoadedTable, runtime: &Arc<RuntimeEnv>) -> Result<bool> {
         let stores = Stores::new(runtime.clone());
-        let (_, _, files) = find_table(&stores, self.location(table)?).await?;
-        let known = loaded.metadata.metadata_location().rsplit('/').next().unwrap_or_default();
-        Ok(files.newest.name == known)
+        let known = loaded.metadata.metadata_location().rsplit('/').next().and_then(MetadataFileName::parse);
+        let Some(known) = known.filter(|known| known.naming == Naming::Hadoop) else {
+            let (location, store, files) = find_table(&stores, self.location(table)?).await?;
+            return Ok(version_of(&store, &location.child(METADATA_FOLDER), &files).await? == loaded.version);
+        };
+        // A table that is asked about before each batch of deletes: looking for the next version beats a listing.
+        let folder = loaded.metadata.location().child(METADATA_FOLDER);
+        let store = stores.store(&folder)?;
+        let next = known.version.saturating_add(1);
+        for name in spellings(next) {
+            if store.stat(&folder.child(&name)).await?.is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(stat_text(&store, &folder, &known.name).await? == loaded.version)
+    }
+}
+
+/// The names that a file-system table's version may have.
+fn spellings(version: u64) -> [String; 3] {
+    [
+        format!("v{version}.metadata.json"),
+        format!("v{version}.gz.metadata.json"),
+        format!("v{version}.metadata.json.gz"),
+    ]
+}
+
+/// What tells this state of the folder from any other. Where a catalog names the current file, that need not be the one
+/// with the highest number, so every name counts.
+async fn version_of(store: &Store, folder: &Location, files: &MetadataFiles) -> Result<String> {
+    let mut version = stat_text(store, folder, &files.newest.name).await?;
+    if files.newest.naming == Naming::Catalog {
+        for name in files.others.iter().map(|file| &file.name).chain(&files.unversioned) {
+            version.push('/');
+            version.push_str(name);
+        }
+    }
+    Ok(version)
+}
+
+async fn stat_text(store: &Store, folder: &Location, name: &str) -> Result<String> {
+    let file = folder.child(name);
+    match store.stat(&file).await? {
+        Some(stat) => Ok(format!("{} bytes, {}", stat.size, stat.version)),
+        None => Err(Error::FileNotFound { path: file.to_string() }),
+    }
+}
+
+/// Why a commit on this base would not be on top of what is there now. The content is compared, not only the name: a table
+/// that was dropped and made anew may have the same names.
+async fn conflict_with(
+    base: &LoadedTable,
+    store: &Store,
+    folder: &Location,
+    files: &MetadataFiles,
+) -> Result<Option<String>> {
+    let base_name = base.metadata.metadata_location().rsplit('/').next().unwrap_or_default();
+    if files.newest.name != base_name {
+        return Ok(Some(format!("{} is newer than {base_name}", files.newest.name)));
+    }
+    let now = read_metadata(store, folder, &files.newest).await?;
+    Ok((!now.is_same_document(&base.metadata)).then(|| format!("{base_name} was replaced")))
+}
+
+/// Writes the file of a new version if nobody else did. `None` when it is there and ours.
+async fn write_version(
+    store: &Store,
+    folder: &Location,
+    version: u64,
+    name: &str,
+    content: Bytes,
+) -> Result<Option<CommitOutcome>> {
+    let file = folder.child(name);
+    let created = store.create(&file, content.clone()).await;
+    match created {
+        Ok(true) => {}
+        Err(refused) if refused.is_refusal() => return Err(refused),
+        // The write may have arrived although its answer did not, or its repetition met the first attempt.
+        Ok(false) | Err(_) => match (store.read(&file).await, created) {
+            (Ok(found), _) if found == content => {}
+            (_, Ok(_)) => return Ok(Some(CommitOutcome::Conflict(format!("{name} was written by somebody else")))),
+            (_, Err(error)) => return Ok(Some(CommitOutcome::Unknown(error.to_string()))),
+        },
+    }
+    // Another writer may have used another spelling of the same version (gzip or not, another uuid).
+    match rivals(store, folder, version, name).await {
+        Ok(rivals) if rivals.is_empty() => Ok(None),
+        Ok(rivals) => {
+            Ok(Some(CommitOutcome::Unknown(format!("{name} was written while {} appeared", rivals.join(" and ")))))
+        }
+        Err(error) => Ok(Some(CommitOutcome::Unknown(error.to_string()))),
     }
 }
 
@@ -207,14 +277,12 @@ async fn find_table(stores: &Stores, location: Location) -> Result<(Location, St
         found_at = location.with_path(decoded);
         names = store.file_names(&found_at.child(METADATA_FOLDER)).await?;
     }
-    let files: Vec<MetadataFileName> = names.iter().filter_map(|name| MetadataFileName::parse(name)).collect();
-    let files = settle(&location, files)?;
+    let (versioned, rest): (Vec<_>, Vec<_>) =
+        names.into_iter().map(|name| MetadataFileName::parse(&name).ok_or(name)).partition(std::result::Result::is_ok);
+    let mut files = settle(&location, versioned.into_iter().flatten().collect())?;
+    let is_metadata = |name: &String| name.ends_with(".metadata.json") || name.ends_with(".metadata.json.gz");
+    files.unversioned = rest.into_iter().filter_map(|name| name.err()).filter(is_metadata).collect();
     Ok((found_at, store, files))
-}
-
-fn percent_decoded(path: &str) -> Option<String> {
-    let url = url::Url::parse(&format!("file://{path}")).ok()?;
-    url.to_file_path().ok()?.into_os_string().into_string().ok()
 }
 
 /// Settles which metadata file is the newest, or refuses.
@@ -241,13 +309,13 @@ fn settle(location: &Location, mut files: Vec<MetadataFileName>) -> Result<Metad
              table's catalog, or move the wrong file away",
             rival.name, newest.name, newest.version
         ))),
-        _ => Ok(MetadataFiles { newest, others: files }),
+        _ => Ok(MetadataFiles { newest, others: files, unversioned: vec![] }),
     }
 }
 
 async fn read_metadata(store: &Store, folder: &Location, file: &MetadataFileName) -> Result<TableMetadata> {
     let location = folder.child(&file.name);
-    TableMetadata::parse(&location.to_string(), &store.read(&location).await?)
+    TableMetadata::parse(&location.to_text(), &store.read(&location).await?)
 }
 
 /// Refuses a table that was found elsewhere than where it says it lives: its files would be compared with the wrong
@@ -258,9 +326,8 @@ fn check_location(found_at: &Location, metadata: &TableMetadata, store: &Store) 
         return Ok(());
     }
     // Links may give one folder two names.
-    let canonical = |location: &Location| store.as_local()?.canonical(location.path());
-    if stated.is_local() && found_at.is_local() {
-        let (found, stated) = (canonical(found_at), canonical(stated));
+    if let Some(local) = store.as_local().filter(|_| stated.is_local()) {
+        let (found, stated) = (local.canonical(found_at.path())?, local.canonical(stated.path())?);
         if found.is_some() && found == stated {
             return Ok(());
         }
@@ -274,20 +341,63 @@ fn check_location(found_at: &Location, metadata: &TableMetadata, store: &Store) 
     })
 }
 
-/// Says so when the hint disagrees with what is there.
-async fn check_hint(store: &Store, folder: &Location, version: u64) -> Result<Option<String>> {
+/// Says so when the hint disagrees with what is there, and refuses where the disagreement means that versions are missing.
+///
+/// A hint that lags behind is ordinary: it is written after the commit. A hint ahead of every file means that newer metadata
+/// was lost, and with it the knowledge of what is live. A gap right above the hint means that other readers, which count up
+/// from there, see another version as the current one.
+async fn check_hint(
+    location: &Location,
+    store: &Store,
+    files: &MetadataFiles,
+    table: &TableIdentity,
+) -> Result<Option<String>> {
+    let newest = files.newest.version;
+    let folder = location.child(METADATA_FOLDER);
     let hint = match store.read(&folder.child(VERSION_HINT)).await {
         Ok(hint) => String::from_utf8_lossy(&hint).trim().to_string(),
         Err(error) if error.is_not_found() => {
-            return Ok(Some(format!("{VERSION_HINT} is missing; the newest version is {version}")));
+            return Ok(Some(format!("{VERSION_HINT} is missing; the newest version is {newest}")));
         }
         Err(error) => return Err(error),
     };
-    let agrees =
-        hint.parse() == Ok(version) || MetadataFileName::parse(&hint).is_some_and(|name| name.version == version);
-    Ok((!agrees).then(|| {
-        format!("{VERSION_HINT} says {hint:?}, but the newest version is {version}; the hint was not believed")
-    }))
+    let hinted = hint.parse().ok().or_else(|| MetadataFileName::parse(&hint).map(|file| file.version));
+    let exists = |version: u64| version == newest || files.others.iter().any(|file| file.version == version);
+    let unclear = |why: String| Err(Error::UnclearOwner { table: location.to_string(), why });
+    match hinted {
+        Some(hinted) if hinted == newest => Ok(None),
+        Some(hinted) if hinted > newest => unclear(format!(
+            "{VERSION_HINT} names version {hinted}, but the newest metadata file is that of version {newest}: newer metadata \
+             seems to be lost, and what it named would count as orphans. Restore it, or delete {VERSION_HINT} if version \
+             {newest} really is the newest"
+        )),
+        Some(hinted) if exists(hinted) && !exists(hinted + 1) => unclear(format!(
+            "{VERSION_HINT} names version {hinted}, the newest metadata file is that of version {newest}, and version {} is \
+             missing: other readers take {hinted} for the current version. Delete {VERSION_HINT} if version {newest} really \
+             is the newest",
+            hinted + 1
+        )),
+        Some(hinted) if !is_same_table(hinted, files, store, &folder, table).await? => unclear(format!(
+            "{VERSION_HINT} names version {hinted}, which belongs to another table than version {newest}: two tables share \
+             this location. Give each a location of its own"
+        )),
+        _ => Ok(Some(format!(
+            "{VERSION_HINT} says {hint:?}, but the newest version is {newest}; the hint was not believed"
+        ))),
+    }
+}
+
+/// True unless the file of this version is there and belongs to another table.
+async fn is_same_table(
+    version: u64,
+    files: &MetadataFiles,
+    store: &Store,
+    folder: &Location,
+    table: &TableIdentity,
+) -> Result<bool> {
+    let Some(file) = files.others.iter().find(|file| file.version == version) else { return Ok(true) };
+    let identity = TableIdentity::read(&store.read(&folder.child(&file.name)).await?);
+    Ok(identity.is_ok_and(|identity| table.is_same_table(&identity, &PathRules::new(folder))))
 }
 
 async fn rivals(store: &Store, folder: &Location, version: u64, own: &str) -> Result<Vec<String>> {
@@ -296,16 +406,18 @@ async fn rivals(store: &Store, folder: &Location, version: u64, own: &str) -> Re
     Ok(names.into_iter().filter(same_version).filter(|name| name != own).collect())
 }
 
-/// Writes the hint, and renews the checksum that Hadoop's local file system keeps beside it: with a stale one Hadoop
-/// could not read the hint any more.
 async fn write_hint(store: &Store, folder: &Location, version: u64) -> Result<()> {
-    let hint = version.to_string();
-    store.replace(&folder.child(VERSION_HINT), Bytes::from(hint.clone())).await?;
-    let checksum = folder.child(&format!(".{VERSION_HINT}.crc"));
+    let hint = Bytes::from(version.to_string());
+    store.replace(&folder.child(VERSION_HINT), hint.clone()).await?;
+    renew_checksum(store, folder, VERSION_HINT, &hint).await
+}
+
+/// Renews the checksum that Hadoop's local file system keeps beside a file, where there is one: with a stale one Hadoop
+/// could not read the file any more.
+async fn renew_checksum(store: &Store, folder: &Location, name: &str, content: &Bytes) -> Result<()> {
+    let checksum = folder.child(&format!(".{name}.crc"));
     match store.as_local() {
-        Some(_) if store.size(&checksum).await?.is_some() => {
-            store.replace(&checksum, hadoop_checksum(hint.as_bytes())).await
-        }
+        Some(_) if store.stat(&checksum).await?.is_some() => store.replace(&checksum, hadoop_checksum(content)).await,
         _ => Ok(()),
     }
 }
@@ -398,10 +510,5 @@ mod tests {
         // As Hadoop 3's LocalFileSystem writes it for the content "4".
         assert_eq!(hadoop_checksum(b"4")[..8], *b"crc\0\0\0\x02\0");
         assert_eq!(hadoop_checksum(b"123456789")[8..], 0xcbf4_3926u32.to_be_bytes());
-    }
-
-    #[test]
-    fn percent_signs_of_a_url_are_decoded_only_as_a_second_try() {
-        assert_eq!(percent_decoded("/a%20b/%C3%BC").unwrap(), "/a b/ü");
     }
 }

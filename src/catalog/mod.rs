@@ -47,18 +47,41 @@ pub enum Ownership {
 
 /// A table as a catalog sees it now.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct LoadedTable {
     /// The table's name or location, for messages.
     pub name: String,
     /// The newest metadata.
     pub metadata: TableMetadata,
+    /// What tells this state of the table from any other, in the catalog's own terms: a row version, an entity tag. Empty
+    /// where the metadata's location says it all.
+    pub version: String,
     /// Who may commit.
     pub ownership: Ownership,
-    /// Other metadata that may be the current one for somebody: what it names counts as referenced. Filled only where
-    /// the owner is unknown.
-    pub other_metadata: Vec<TableMetadata>,
+    /// Other metadata files that may be the current one for somebody: orphan removal counts what they name as referenced.
+    /// Filled only where the owner is unknown.
+    pub other_metadata_locations: Vec<String>,
     /// What the operator should know of how the table was found.
     pub notices: Vec<String>,
+}
+
+impl LoadedTable {
+    /// A table that the catalog may commit to, and whose metadata location says which version it is.
+    pub fn new(name: impl Into<String>, metadata: TableMetadata) -> Self {
+        Self {
+            name: name.into(),
+            metadata,
+            version: String::new(),
+            ownership: Ownership::Ours,
+            other_metadata_locations: vec![],
+            notices: vec![],
+        }
+    }
+
+    /// True when both are the same state of the table.
+    pub fn is_same_version(&self, other: &LoadedTable) -> bool {
+        self.version == other.version && self.metadata.metadata_location() == other.metadata.metadata_location()
+    }
 }
 
 /// A commit that a catalog is asked for.
@@ -120,8 +143,7 @@ pub trait Catalog: Debug + Send + Sync {
 
     /// True when `loaded` is still the newest metadata. The default loads the table again.
     async fn is_current(&self, table: &TableName, loaded: &LoadedTable, runtime: &Arc<RuntimeEnv>) -> Result<bool> {
-        let newest = self.load(table, runtime).await?;
-        Ok(newest.metadata.metadata_location() == loaded.metadata.metadata_location())
+        Ok(self.load(table, runtime).await?.is_same_version(loaded))
     }
 }
 

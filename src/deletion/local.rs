@@ -1,7 +1,7 @@
 //! Deleting files of a local disk.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,59 +9,122 @@ use tokio::task::spawn_blocking;
 
 use crate::error::{Error, Result};
 use crate::report::{FileStatus, SkipReason};
-use crate::storage::LocalFiles;
+use crate::storage::{LocalFiles, epoch_ms};
 use crate::table::location::is_below;
 use crate::table::{Location, Roots};
 
-/// Deletes one file. A folder is never deleted, a link is removed without touching what it leads to, and a path that
-/// leaves the table's roots through a linked folder is left alone.
-pub(super) async fn delete(files: &LocalFiles, location: &Location, roots: Option<Arc<Roots>>) -> Result<FileStatus> {
-    let (files, location) = (files.clone(), location.clone());
-    spawn_blocking(move || delete_blocking(&files, &location, roots.as_deref()))
+/// The table's roots with all links resolved: where a local path may lead.
+///
+/// # Errors
+/// When the file system doesn't say where a root is.
+pub(super) fn canonical_roots(files: &LocalFiles, roots: &Roots) -> Result<Vec<String>> {
+    let local = roots.iter().filter(|root| root.location.is_local());
+    local.filter_map(|root| files.canonical(root.location.path()).transpose()).collect()
+}
+
+/// A file to look at or to delete.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    pub location: Location,
+    /// When the plan saw it last modified, ms since the epoch. A file that was written since then is another file.
+    pub modified_ms: Option<i64>,
+}
+
+/// What a look at a file says: what would become of it, or that it may be deleted, and its size.
+enum Look {
+    Decided(FileStatus),
+    Deletable { size: u64 },
+}
+
+/// Says of many files what would become of them: the same decisions that [`delete`] takes, without deleting. `None` where
+/// the file would be deleted; its size is filled in.
+pub(super) async fn preview(
+    files: &LocalFiles,
+    targets: Vec<Target>,
+    roots: Option<Arc<Vec<String>>>,
+) -> Result<Vec<(Option<FileStatus>, Option<u64>)>> {
+    let files = files.clone();
+    let look_at_all = move || {
+        let look = |target: &Target| match look(&files, target, roots.as_deref().map(Vec::as_slice)) {
+            Ok(Look::Decided(status)) => (Some(status), None),
+            Ok(Look::Deletable { size }) => (None, Some(size)),
+            // What can't be looked at is tried, and then fails with its reason.
+            Err(_) => (None, None),
+        };
+        targets.iter().map(look).collect()
+    };
+    spawn_blocking(look_at_all).await.map_err(|e| Error::io("looking at", "files", std::io::Error::other(e)))
+}
+
+/// Deletes one file. A folder is never deleted, a link is removed without touching what it leads to, a file that was written
+/// again since the plan was made is another file, and a path that leaves the `roots` through a linked folder is left alone
+/// (`None`: it may lead anywhere).
+pub(super) async fn delete(files: &LocalFiles, target: Target, roots: Option<Arc<Vec<String>>>) -> Result<FileStatus> {
+    let files = files.clone();
+    spawn_blocking(move || delete_blocking(&files, &target, roots.as_deref().map(Vec::as_slice)))
         .await
         .map_err(|e| Error::io("deleting", "a file", std::io::Error::other(e)))?
 }
 
-fn delete_blocking(files: &LocalFiles, location: &Location, roots: Option<&Roots>) -> Result<FileStatus> {
-    let path = files.os_path(location);
-    let failed = |error| Error::io("deleting", location.to_string(), error);
-    match fs::symlink_metadata(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(FileStatus::Missing),
-        Err(error) => return Err(failed(error)),
-        Ok(metadata) if metadata.is_dir() => return Ok(FileStatus::Failed("it is a folder".into())),
-        Ok(_) => {}
+fn delete_blocking(files: &LocalFiles, target: &Target, roots: Option<&[String]>) -> Result<FileStatus> {
+    if let Look::Decided(status) = look(files, target, roots)? {
+        return Ok(status);
     }
-    if roots.is_some_and(|roots| !stays_inside(files, location, roots)) {
-        return Ok(FileStatus::Spared(SkipReason::External));
-    }
+    let path = files.os_path(&target.location);
     match fs::remove_file(&path) {
         Ok(()) => {
             remove_checksum(&path);
             Ok(FileStatus::Deleted)
         }
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(FileStatus::Missing),
-        Err(error) => Err(failed(error)),
+        Err(error) => Err(Error::io("deleting", target.location.to_string(), error)),
+    }
+}
+
+fn look(files: &LocalFiles, target: &Target, roots: Option<&[String]>) -> Result<Look> {
+    let metadata = match fs::symlink_metadata(files.os_path(&target.location)) {
+        Ok(metadata) => metadata,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(Look::Decided(FileStatus::Missing));
+        }
+        Err(error) => return Err(Error::io("looking at", target.location.to_string(), error)),
+    };
+    if metadata.is_dir() {
+        return Ok(Look::Decided(FileStatus::Failed("it is a folder".into())));
+    }
+    if let (Some(planned), Ok(modified)) = (target.modified_ms, metadata.modified())
+        && epoch_ms(modified).is_none_or(|modified| modified > planned)
+    {
+        return Ok(Look::Decided(FileStatus::Spared(SkipReason::TooYoung)));
+    }
+    match roots {
+        Some(roots) if !stays_inside(files, &target.location, roots)? => {
+            Ok(Look::Decided(FileStatus::Spared(SkipReason::External)))
+        }
+        _ => Ok(Look::Deletable { size: metadata.len() }),
     }
 }
 
 /// True when the file's folder, with all links resolved, still lies in one of the roots.
-fn stays_inside(files: &LocalFiles, location: &Location, roots: &Roots) -> bool {
-    let Some((folder, name)) = location.path().rsplit_once('/') else { return false };
-    let Some(folder) = files.canonical(if folder.is_empty() { "/" } else { folder }) else { return false };
+fn stays_inside(files: &LocalFiles, location: &Location, roots: &[String]) -> Result<bool> {
+    let Some((folder, name)) = location.path().rsplit_once('/') else { return Ok(false) };
+    let Some(folder) = files.canonical(if folder.is_empty() { "/" } else { folder })? else { return Ok(false) };
     let path = format!("{}/{name}", folder.trim_end_matches('/'));
-    roots
-        .iter()
-        .filter(|root| root.location.is_local())
-        .filter_map(|root| files.canonical(root.location.path()))
-        .any(|root| is_below(&path, &root))
+    Ok(roots.iter().any(|root| is_below(&path, root)))
 }
 
 /// Removes the checksum that Hadoop's local file system keeps beside a file, as Hadoop does when it deletes the file.
 ///
 /// A checksum without its file is of no use to anybody, and a checksum that stays is no harm: failing is fine.
 fn remove_checksum(path: &Path) {
-    if let Some(name) = path.file_name().and_then(|name| name.to_str()) {
-        let _ = fs::remove_file(path.with_file_name(format!(".{name}.crc")));
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return };
+    let checksum = path.with_file_name(format!(".{name}.crc"));
+    let is_checksum = fs::File::open(&checksum).and_then(|mut file| {
+        let mut magic = [0; 4];
+        file.read_exact(&mut magic).map(|()| magic == *b"crc\0")
+    });
+    if matches!(is_checksum, Ok(true)) && fs::remove_file(&checksum).is_ok() {
+        tracing::info!(target: "iceberg_maintenance::audit", path = %checksum.display(), "delete with its file");
     }
 }
 
@@ -74,26 +137,45 @@ mod tests {
         Location::parse(path.to_str().unwrap()).unwrap()
     }
 
-    fn roots(root: &Path) -> Roots {
+    fn roots(root: &Path) -> Vec<String> {
         let location = at(root);
         let rules = PathRules::new(&location);
-        Roots::new(vec![Root { location, named_by: "location" }], rules)
+        let roots = Roots::new(vec![Root { location, named_by: "location" }], rules);
+        canonical_roots(&LocalFiles::new(None), &roots).unwrap()
     }
 
     #[test]
     fn files_go_with_their_checksum_and_folders_stay() {
         let root = tempfile::tempdir().unwrap();
-        for name in ["f", ".f.crc", ".g.crc"] {
-            fs::write(root.path().join(name), "x").unwrap();
+        for name in ["f", ".f.crc", "h", ".g.crc"] {
+            fs::write(root.path().join(name), "crc\0").unwrap();
         }
+        fs::write(root.path().join(".h.crc"), "no checksum").unwrap();
         fs::create_dir(root.path().join("folder")).unwrap();
         let delete = |name: &str| {
-            delete_blocking(&LocalFiles::new(None), &at(&root.path().join(name)), Some(&roots(root.path()))).unwrap()
+            let target = Target { location: at(&root.path().join(name)), modified_ms: None };
+            delete_blocking(&LocalFiles::new(None), &target, Some(&roots(root.path()))).unwrap()
         };
         assert_eq!(delete("f"), FileStatus::Deleted);
         assert_eq!(delete("f"), FileStatus::Missing);
         assert_eq!(delete("folder"), FileStatus::Failed("it is a folder".into()));
         assert!(!root.path().join(".f.crc").exists() && root.path().join(".g.crc").exists());
+        assert_eq!(delete("h"), FileStatus::Deleted);
+        assert!(root.path().join(".h.crc").exists(), "a file that only has such a name");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_was_written_again_is_another_file() {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("f"), "x").unwrap();
+        let target = |modified_ms| Target { location: at(&root.path().join("f")), modified_ms: Some(modified_ms) };
+        let (files, roots) = (LocalFiles::new(None), Arc::new(roots(root.path())));
+        let young = FileStatus::Spared(SkipReason::TooYoung);
+        let targets = vec![target(1000), target(i64::MAX)];
+        let seen = preview(&files, targets, Some(Arc::clone(&roots))).await.unwrap();
+        assert_eq!(seen, [(Some(young.clone()), None), (None, Some(1))]);
+        assert_eq!(delete(&files, target(1000), Some(Arc::clone(&roots))).await.unwrap(), young);
+        assert_eq!(delete(&files, target(i64::MAX), Some(roots)).await.unwrap(), FileStatus::Deleted);
     }
 
     #[test]
@@ -102,8 +184,9 @@ mod tests {
         fs::write(outside.path().join("theirs"), "x").unwrap();
         std::os::unix::fs::symlink(outside.path(), root.path().join("data")).unwrap();
         std::os::unix::fs::symlink(outside.path().join("theirs"), root.path().join("link")).unwrap();
-        let delete = |name: &str, roots: Option<&Roots>| {
-            delete_blocking(&LocalFiles::new(None), &at(&root.path().join(name)), roots).unwrap()
+        let delete = |name: &str, roots: Option<&[String]>| {
+            let target = Target { location: at(&root.path().join(name)), modified_ms: None };
+            delete_blocking(&LocalFiles::new(None), &target, roots).unwrap()
         };
         let inside = roots(root.path());
         assert_eq!(delete("data/theirs", Some(&inside)), FileStatus::Spared(SkipReason::External));

@@ -68,6 +68,36 @@ impl DeletionPlan {
         Ok(Self { table, files, roots, external_allowed })
     }
 
+    /// Looks at the files that lie on a local disk, where a look costs next to nothing: what is gone already, or would be
+    /// left alone at the delete, is noted, so that a dry run says the same as the real run. Sizes are filled in.
+    ///
+    /// # Errors
+    /// When the table's folders can't be resolved.
+    pub(crate) async fn preview(&mut self, stores: &Stores) -> Result<()> {
+        let executor = Executor::new(stores, (!self.external_allowed).then_some(&self.roots))?;
+        for batch in self.files.chunks_mut(BATCH) {
+            let local: Vec<(usize, local::Target)> = batch
+                .iter()
+                .enumerate()
+                .filter(|(_, file)| file.status == FileStatus::Planned)
+                .filter_map(|(index, file)| {
+                    let location = Location::parse(&file.path).ok().filter(Location::is_local)?;
+                    Some((index, local::Target { location, modified_ms: file.modified_ms }))
+                })
+                .collect();
+            let Some((_, first)) = local.first() else { continue };
+            let Some(files) = stores.store(&first.location)?.as_local().cloned() else { continue };
+            let (indexes, targets): (Vec<_>, Vec<_>) = local.into_iter().unzip();
+            let looks = local::preview(&files, targets, executor.local_roots.clone()).await?;
+            for (index, (status, size)) in indexes.into_iter().zip(looks) {
+                let file = &mut batch[index];
+                file.bytes = file.bytes.or(size);
+                file.status = status.unwrap_or(FileStatus::Planned);
+            }
+        }
+        Ok(())
+    }
+
     /// The files and what is planned for them, as a dry run reports them.
     pub(crate) fn files(&self) -> &[FileOutcome] {
         &self.files
@@ -113,18 +143,24 @@ pub(crate) async fn delete_files(
 ) -> Result<Vec<FileOutcome>> {
     let planned = plan.planned() as u64;
     let DeletionPlan { table, mut files, roots, external_allowed } = plan;
-    let executor = Executor { stores: stores.clone(), roots: (!external_allowed).then(|| Arc::new(roots)) };
+    let executor = match Executor::new(stores, (!external_allowed).then_some(&roots)) {
+        Ok(executor) => executor,
+        Err(error) => {
+            give_up(&mut files, &format!("the table's folders could not be looked at ({error})"));
+            return Ok(files);
+        }
+    };
     let mut deleted = 0;
     let mut stopped: Option<String> = None;
     for batch in files.chunks_mut(BATCH) {
         if options.cancellation.is_cancelled() {
             return Err(Error::Cancelled { deleted, planned, committed: options.committed });
         }
-        if stopped.is_none() {
+        if stopped.is_none() && batch.iter().any(|file| file.status == FileStatus::Planned) {
             stopped = newest.spare_live_files(batch).await.err().map(|error| error.to_string());
         }
         match &stopped {
-            Some(why) => give_up(batch, why),
+            Some(why) => give_up(batch, &format!("the newest metadata could not be checked ({why})")),
             None => executor.delete_batch(batch, options.concurrency).await,
         }
         for file in batch.iter() {
@@ -137,26 +173,37 @@ pub(crate) async fn delete_files(
 
 fn give_up(batch: &mut [FileOutcome], why: &str) {
     for file in batch.iter_mut().filter(|file| file.status == FileStatus::Planned) {
-        file.status = FileStatus::Failed(format!("not tried: the newest metadata could not be checked ({why})"));
+        file.status = FileStatus::Failed(format!("not tried: {why}"));
     }
 }
 
 #[derive(Debug, Clone)]
 struct Executor {
     stores: Stores,
-    /// The folders that a local path must not leave through links; `None` when external files were asked for.
-    roots: Option<Arc<Roots>>,
+    /// Where local paths may lead, links resolved; `None` when external files were asked for.
+    local_roots: Option<Arc<Vec<String>>>,
 }
 
 impl Executor {
+    fn new(stores: &Stores, roots: Option<&Roots>) -> Result<Self> {
+        let Some(roots) = roots else { return Ok(Self { stores: stores.clone(), local_roots: None }) };
+        let local = roots.iter().find(|root| root.location.is_local());
+        let local_roots = match local.map(|root| stores.store(&root.location)).transpose()? {
+            Some(store) => store.as_local().map(|files| local::canonical_roots(files, roots)).transpose()?,
+            None => None,
+        };
+        // Without a local root no local path is allowed.
+        Ok(Self { stores: stores.clone(), local_roots: Some(Arc::new(local_roots.unwrap_or_default())) })
+    }
+
     async fn delete_batch(&self, batch: &mut [FileOutcome], concurrency: usize) {
         let work: Vec<_> = batch
             .iter()
             .enumerate()
             .filter(|(_, file)| file.status == FileStatus::Planned)
             .map(|(index, file)| {
-                let path = file.path.clone();
-                async move { (index, self.delete(&path).await) }
+                let (path, modified_ms) = (file.path.clone(), file.modified_ms);
+                async move { (index, self.delete(&path, modified_ms).await) }
             })
             .collect();
         let outcomes: Vec<(usize, FileStatus)> =
@@ -166,11 +213,13 @@ impl Executor {
         }
     }
 
-    async fn delete(&self, path: &str) -> FileStatus {
+    async fn delete(&self, path: &str, modified_ms: Option<i64>) -> FileStatus {
         let outcome = async {
             let location = Location::parse(path)?;
             match self.stores.store(&location)?.kind() {
-                StoreKind::Local(files) => local::delete(files, &location, self.roots.clone()).await,
+                StoreKind::Local(files) => {
+                    local::delete(files, local::Target { location, modified_ms }, self.local_roots.clone()).await
+                }
                 StoreKind::Object(objects) => object::delete(objects, &location).await,
             }
         };

@@ -10,6 +10,8 @@ use crate::error::{Error, Result};
 use crate::reachability::live_files::{FileIdentity, LiveFiles, LiveFilesBuilder, Liveness};
 use crate::reachability::{Reading, for_each_live_entry, insert_metadata_files, list_manifests};
 use crate::report::{FileOutcome, FileStatus, SkipReason};
+use crate::storage::Stores;
+use crate::table::{Snapshot, TableMetadata};
 
 /// The newest metadata that a plan was checked against. Notices when there is a newer one, and spares what is live in it.
 ///
@@ -23,6 +25,8 @@ pub(crate) struct NewestMetadata {
     checked_snapshots: HashSet<i64>,
     /// Manifests that the plan was checked against.
     checked_manifests: HashSet<String>,
+    /// Other metadata files that the plan was checked against, or that don't matter to it.
+    checked_metadata: HashSet<String>,
     /// What newer metadata names, one set for every look that found something.
     live_since: Vec<LiveFiles>,
 }
@@ -37,7 +41,18 @@ impl NewestMetadata {
         checked_snapshots: HashSet<i64>,
         checked_manifests: HashSet<String>,
     ) -> Self {
-        Self { handle, task, identity, seen, checked_snapshots, checked_manifests, live_since: Vec::new() }
+        let own = seen.metadata.metadata_location().to_string();
+        let checked_metadata = seen.other_metadata_locations.iter().cloned().chain([own]).collect();
+        let live_since = Vec::new();
+        Self { handle, task, identity, seen, checked_snapshots, checked_manifests, checked_metadata, live_since }
+    }
+
+    /// Takes what `seen` itself names for live: metadata that was made from the plan itself names nothing that may go.
+    pub(crate) fn with_own_files(mut self) -> Result<Self> {
+        let mut live = LiveFilesBuilder::new(self.identity.clone(), self.task.memory_pool());
+        insert_metadata_files(&self.seen.metadata, &mut live)?;
+        self.live_since.push(live.build());
+        Ok(self)
     }
 
     /// The newest metadata seen so far.
@@ -78,29 +93,42 @@ impl NewestMetadata {
     }
 
     async fn add(&mut self, newest: LoadedTable) -> Result<()> {
-        let snapshots: Vec<_> = std::iter::once(&newest.metadata)
-            .chain(&newest.other_metadata)
-            .flat_map(|metadata| metadata.snapshots())
-            .filter(|snapshot| !self.checked_snapshots.contains(&snapshot.snapshot_id))
-            .collect();
-        let listed = list_manifests(&snapshots, Reading::Strict, &self.task).await?;
         let mut live = LiveFilesBuilder::new(self.identity.clone(), self.task.memory_pool());
-        for metadata in std::iter::once(&newest.metadata).chain(&newest.other_metadata) {
-            insert_metadata_files(metadata, &mut live)?;
+        insert_metadata_files(&newest.metadata, &mut live)?;
+        self.add_snapshots(&newest.metadata, Reading::Strict, &mut live).await?;
+        let unread: Vec<&String> =
+            newest.other_metadata_locations.iter().filter(|file| !self.checked_metadata.contains(*file)).collect();
+        let stores = Stores::new(self.task.runtime_env());
+        for file in unread {
+            let metadata = TableMetadata::parse(file, &stores.read(file).await?)?;
+            insert_metadata_files(&metadata, &mut live)?;
+            self.add_snapshots(&metadata, Reading::IfThere, &mut live).await?;
         }
+        self.checked_metadata.extend(newest.other_metadata_locations.iter().cloned());
+        self.checked_metadata.insert(newest.metadata.metadata_location().to_string());
+        self.live_since.push(live.build());
+        self.seen = newest;
+        Ok(())
+    }
+
+    /// Adds what those snapshots name that the plan was not checked against.
+    async fn add_snapshots(
+        &mut self,
+        metadata: &TableMetadata,
+        reading: Reading,
+        live: &mut LiveFilesBuilder,
+    ) -> Result<()> {
+        let new = |snapshot: &&Snapshot| !self.checked_snapshots.contains(&snapshot.snapshot_id);
+        let snapshots: Vec<_> = metadata.snapshots().iter().filter(new).collect();
+        let listed = list_manifests(&snapshots, reading, &self.task).await?;
         for manifest in &listed.manifests {
             live.insert(&manifest.reference.location, false)?;
         }
-        let unread: Vec<_> = listed
-            .manifests
-            .into_iter()
-            .filter(|manifest| !self.checked_manifests.contains(&manifest.reference.location))
-            .collect();
-        for_each_live_entry(&unread, Reading::Strict, &self.task, |entry| live.insert(entry.path, false)).await?;
-        self.live_since.push(live.build());
+        let mut unread = listed.manifests;
+        unread.retain(|manifest| !self.checked_manifests.contains(&manifest.reference.location));
+        for_each_live_entry(&unread, reading, &self.task, |entry| live.insert(entry.path, false)).await?;
         self.checked_snapshots.extend(snapshots.iter().map(|snapshot| snapshot.snapshot_id));
         self.checked_manifests.extend(unread.into_iter().map(|manifest| manifest.reference.location));
-        self.seen = newest;
         Ok(())
     }
 }

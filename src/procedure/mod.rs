@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use crate::catalog::LoadedTable;
 use crate::error::{Error, Result};
 use crate::maintenance::RunContext;
 use crate::options::MaintenanceOptions;
@@ -215,6 +216,14 @@ impl std::fmt::Display for Value {
     }
 }
 
+/// Refuses a table whose `gc.enabled` is anything but true.
+fn require_gc(table: &LoadedTable, operation: &'static str) -> Result<()> {
+    match table.metadata.properties().gc_disabled() {
+        None => Ok(()),
+        Some(value) => Err(Error::GcDisabled { operation, table: table.name.clone(), value: value.to_string() }),
+    }
+}
+
 /// How many deletes the call wants to run at once.
 fn concurrency(arguments: &Arguments) -> Option<usize> {
     arguments.integer("max_concurrent_deletes").and_then(|n| usize::try_from(n).ok())
@@ -245,7 +254,6 @@ fn require_retention(arguments: &Arguments, older_than_ms: Option<i64>, floor_ms
 
 /// Turns failed deletes into an error, unless the caller gets to see every file's status.
 fn complete_or_error(report: Report, output: Output) -> Result<Report> {
-    report.notices.iter().for_each(|notice| tracing::warn!(table = report.table, "{notice}"));
     if output != Output::Files {
         report.require_complete()?;
     }

@@ -10,10 +10,11 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+use parking_lot::Mutex;
 
 use crate::error::Result;
 use crate::storage::LocalFiles;
-use crate::table::location::{LocationParts, split};
+use crate::table::location::{LocationParts, percent_decoded, split};
 use crate::table::{FilePrefix, PathRules};
 
 /// How a candidate relates to the live files.
@@ -64,8 +65,8 @@ pub(crate) struct FileIdentity {
 #[derive(Debug, Clone)]
 struct LocalAliases {
     files: LocalFiles,
-    /// Folders whose canonical name differs from their own; `None` for those where it doesn't.
-    folders: HashMap<String, Option<String>>,
+    /// Folders whose canonical name differs from their own; `None` for those where it doesn't. All sets of a run share it.
+    folders: Arc<Mutex<HashMap<String, Option<String>>>>,
 }
 
 /// Bit 0 of an entry: the file lies where the listing looks, so the listing must show it.
@@ -75,12 +76,19 @@ const RESERVE_ENTRIES: usize = 1 << 16;
 
 impl FileIdentity {
     pub(crate) fn new(rules: PathRules, local: Option<LocalFiles>) -> Self {
-        let local = local.map(|files| LocalAliases { files, folders: HashMap::new() });
+        let local = local.map(|files| LocalAliases { files, folders: Arc::default() });
         Self { rules, last_prefix: None, local }
     }
 
     pub(crate) fn rules(&self) -> &PathRules {
         &self.rules
+    }
+
+    /// One text for all spellings of a file, links aside.
+    pub(crate) fn key(&self, location: &str) -> String {
+        let parts = split(location);
+        let prefix = self.rules.listed_prefix(self.rules.prefix(parts));
+        format!("{prefix}{}", self.rules.path(parts))
     }
 
     fn prefix(&mut self, parts: LocationParts<'_>) -> FilePrefix {
@@ -96,58 +104,39 @@ impl FileIdentity {
     }
 
     /// The other names of a local file, if it has any.
-    fn aliases(&mut self, path: &str) -> Vec<String> {
-        self.local.as_mut().map(|local| local.of(path)).unwrap_or_default()
+    fn aliases(&self, path: &str) -> Result<Vec<String>> {
+        self.local.as_ref().map_or(Ok(vec![]), |local| local.of(path))
     }
 }
 
 impl LocalAliases {
-    fn of(&mut self, path: &str) -> Vec<String> {
+    fn of(&self, path: &str) -> Result<Vec<String>> {
         let mut aliases = Vec::new();
-        aliases.extend(self.through_links(path));
+        aliases.extend(self.through_links(path)?);
         // Some writers name files by URL; which of the two names is meant can't be told, so both are kept.
         if path.contains('%')
             && let Some(decoded) = percent_decoded(path)
         {
-            aliases.extend(self.through_links(&decoded));
+            aliases.extend(self.through_links(&decoded)?);
             aliases.push(decoded);
         }
-        aliases
+        Ok(aliases)
     }
 
     /// The file's name with all links of its folder resolved, if that is another one.
-    fn through_links(&mut self, path: &str) -> Option<String> {
-        let (folder, name) = path.rsplit_once('/')?;
-        let canonical = match self.folders.get(folder) {
+    fn through_links(&self, path: &str) -> Result<Option<String>> {
+        let Some((folder, name)) = path.rsplit_once('/') else { return Ok(None) };
+        let mut folders = self.folders.lock();
+        let canonical = match folders.get(folder) {
             Some(known) => known.clone(),
             None => {
-                let canonical = self.files.canonical(folder).filter(|canonical| canonical != folder);
-                self.folders.insert(folder.to_string(), canonical.clone());
+                let canonical = self.files.canonical(folder)?.filter(|canonical| canonical != folder);
+                folders.insert(folder.to_string(), canonical.clone());
                 canonical
             }
-        }?;
-        Some(format!("{}/{name}", canonical.trim_end_matches('/')))
+        };
+        Ok(canonical.map(|folder| format!("{}/{name}", folder.trim_end_matches('/'))))
     }
-}
-
-fn percent_decoded(path: &str) -> Option<String> {
-    let bytes = path.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex = bytes.get(at + 1..at + 3).and_then(|pair| std::str::from_utf8(pair).ok());
-        match (bytes[at], hex.and_then(|pair| u8::from_str_radix(pair, 16).ok())) {
-            (b'%', Some(byte)) => {
-                out.push(byte);
-                at += 3;
-            }
-            (byte, _) => {
-                out.push(byte);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8(out).ok()
 }
 
 impl LiveFilesBuilder {
@@ -166,13 +155,13 @@ impl LiveFilesBuilder {
     /// Adds a file. `expected` says that the listing which will probe this set must show it.
     ///
     /// # Errors
-    /// When the session's memory pool is exhausted.
+    /// When the session's memory pool is exhausted, or a local disk doesn't say where a folder's links lead.
     pub(crate) fn insert(&mut self, location: &str, expected: bool) -> Result<()> {
         let parts = split(location);
         let prefix = self.identity.prefix(parts);
         let path = self.identity.rules.path(parts);
         let hash = hash(&self.seed, &path) | if expected { EXPECTED } else { 0 };
-        let aliases = self.identity.aliases(&path);
+        let aliases = self.identity.aliases(&path)?;
         self.reserve(1 + aliases.len())?;
         match self.prefixes.iter_mut().find(|(known, _)| *known == prefix) {
             Some((_, hashes)) => hashes.push(hash),
@@ -215,7 +204,8 @@ impl LiveFiles {
         let prefix = self.identity.prefix(parts);
         let prefix = self.identity.rules.listed_prefix(prefix);
         let path = self.identity.rules.path(parts).into_owned();
-        let aliases = self.identity.aliases(&path);
+        // A file whose other names can't be found out may be live under one of them.
+        let Ok(aliases) = self.identity.aliases(&path) else { return Liveness::Live };
         let mut other = None;
         for name in std::iter::once(&path).chain(&aliases) {
             let hash = hash(&self.seed, name);
@@ -245,7 +235,7 @@ impl LiveFiles {
     pub(crate) fn was_seen(&mut self, location: &str) -> bool {
         let parts = split(location);
         let path = self.identity.rules.path(parts).into_owned();
-        let aliases = self.identity.aliases(&path);
+        let aliases = self.identity.aliases(&path).unwrap_or_default();
         std::iter::once(&path).chain(&aliases).any(|name| {
             let hash = hash(&self.seed, name);
             self.prefixes.iter().map(|(_, hashes)| hashes).chain([&self.aliases]).any(|hashes| hashes.has_seen(hash))

@@ -53,6 +53,8 @@ pub(crate) struct LiveEntry<'a> {
 pub(crate) enum Reading {
     /// A retained snapshot needs it: stop.
     Strict,
+    /// Only metadata that was replaced long ago names it: one that is gone protects nothing, one that is broken stops.
+    IfThere,
     /// Only expired snapshots have it: go on without it, and say so.
     Lenient,
 }
@@ -61,7 +63,7 @@ impl From<Reading> for OnUnreadable {
     fn from(reading: Reading) -> Self {
         match reading {
             Reading::Strict => OnUnreadable::Fail,
-            Reading::Lenient => OnUnreadable::Skip,
+            Reading::IfThere | Reading::Lenient => OnUnreadable::Skip,
         }
     }
 }
@@ -75,9 +77,14 @@ fn accepted(
     snapshot_of: impl Fn(usize) -> Option<i64>,
 ) -> Result<Vec<Unreadable>> {
     let unreadable = log.unreadable();
-    match (reading, unreadable.first()) {
-        (Reading::Strict, Some(file)) => Err(needed(what, file, snapshot_of(file.index).unwrap_or(-1))),
-        _ => outcome.map(|()| unreadable),
+    let fatal = unreadable.iter().find(|file| match reading {
+        Reading::Strict => true,
+        Reading::IfThere => !file.missing,
+        Reading::Lenient => false,
+    });
+    match fatal {
+        Some(file) => Err(needed(what, file, snapshot_of(file.index).unwrap_or(-1))),
+        None => outcome.map(|()| unreadable),
     }
 }
 
@@ -94,33 +101,58 @@ pub(crate) async fn list_manifests(
     let scan = ManifestListScanExec::new(lists, partitions(task), reading.into());
     let log = scan.log();
     let mut listed = ListedManifests::default();
-    let (mut known, mut with_manifests) = (HashSet::new(), HashSet::<i64>::new());
+    let (mut known, mut files) = (HashSet::new(), HashMap::new());
     let outcome = collect_partitioned(Arc::new(scan), task.clone(), |batch| {
-        with_manifests.extend(column(&batch, "snapshot_id")?.as_primitive::<Int64Type>().values());
-        collect_manifests(&batch, &mut known, &mut listed.manifests)
+        collect_manifests(&batch, &mut known, &mut listed.manifests, &mut files)
     })
     .await;
     let snapshot_of = |index: usize| snapshots.get(index).map(|snapshot| snapshot.snapshot_id);
     listed.skipped = accepted(outcome, &log, reading, "manifest list", snapshot_of)?;
     listed.list_sizes = log.list_sizes();
+    let short =
+        |snapshot: &&&Snapshot| files.get(&snapshot.snapshot_id).copied().unwrap_or_default().is_short_of(snapshot);
     if reading == Reading::Strict
-        && let Some(snapshot) = snapshots.iter().find(|s| !with_manifests.contains(&s.snapshot_id) && has_files(s))
+        && let Some(snapshot) = snapshots.iter().find(short)
     {
-        // Nothing in the metadata says how long a manifest list is: one that was cut right after its header looks whole.
-        let why = "it names no manifest, although the snapshot's summary counts files".to_string();
+        // Nothing in the metadata says how long a manifest list is: one that was cut between two blocks looks whole.
+        let why =
+            "its manifests hold fewer files than the snapshot's summary counts: it seems to be cut short".to_string();
         let location = snapshot.manifest_list.clone().unwrap_or_default();
-        return Err(needed("manifest list", &Unreadable { location, why, index: 0 }, snapshot.snapshot_id));
+        let file = Unreadable { location, why, index: 0, missing: false };
+        return Err(needed("manifest list", &file, snapshot.snapshot_id));
     }
     Ok(listed)
 }
 
-/// True if the snapshot's summary counts data or delete files. Writers need not say.
-fn has_files(snapshot: &Snapshot) -> bool {
-    let count = |name| {
-        let value = snapshot.summary.as_ref()?.get(name)?;
-        value.as_str().map_or_else(|| value.as_i64(), |text| text.parse().ok())
-    };
-    ["total-data-files", "total-delete-files"].into_iter().filter_map(count).any(|files| files > 0)
+/// How many live files the manifests of a snapshot hold, by their lists' counts; `None` when a count is unknown.
+#[derive(Debug, Clone, Copy)]
+struct LiveCounts {
+    data: Option<i64>,
+    deletes: Option<i64>,
+}
+
+impl Default for LiveCounts {
+    fn default() -> Self {
+        Self { data: Some(0), deletes: Some(0) }
+    }
+}
+
+impl LiveCounts {
+    fn add(&mut self, content: i32, added: Option<i32>, existing: Option<i32>) {
+        let live = added.zip(existing).map(|(added, existing)| i64::from(added) + i64::from(existing));
+        let count = if content == 0 { &mut self.data } else { &mut self.deletes };
+        *count = count.zip(live).map(|(count, live)| count.saturating_add(live));
+    }
+
+    /// True if the snapshot's summary counts more files. Writers need not write one.
+    fn is_short_of(self, snapshot: &Snapshot) -> bool {
+        let total = |name| {
+            let value = snapshot.summary.as_ref()?.get(name)?;
+            value.as_str().map_or_else(|| value.as_i64(), |text| text.parse().ok())
+        };
+        let short = |count: Option<i64>, name| count.zip(total(name)).is_some_and(|(count, total)| count < total);
+        short(self.data, "total-data-files") || short(self.deletes, "total-delete-files")
+    }
 }
 
 fn partitions(task: &TaskContext) -> usize {
@@ -145,6 +177,7 @@ fn collect_manifests(
     batch: &RecordBatch,
     known: &mut HashSet<String>,
     manifests: &mut Vec<ManifestFile>,
+    files: &mut HashMap<i64, LiveCounts>,
 ) -> Result<()> {
     let snapshot_ids = column(batch, "snapshot_id")?.as_primitive::<Int64Type>();
     let spec_ids = column(batch, "partition_spec_id")?.as_primitive::<Int32Type>();
@@ -154,7 +187,10 @@ fn collect_manifests(
     let added = column(batch, "added_files_count")?.as_primitive::<Int32Type>();
     let existing = column(batch, "existing_files_count")?.as_primitive::<Int32Type>();
     let deleted = column(batch, "deleted_files_count")?.as_primitive::<Int32Type>();
+    let contents = column(batch, "content")?.as_primitive::<Int32Type>();
     for row in 0..batch.num_rows() {
+        let counts = files.entry(snapshot_ids.value(row)).or_default();
+        counts.add(contents.value(row), value(added, row), value(existing, row));
         if known.contains(paths.value(row)) {
             continue;
         }

@@ -1,7 +1,8 @@
 //! Local files, through `std::fs`.
 
+use std::collections::HashSet;
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use futures::stream::BoxStream;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
-use super::{Listed, ListedFile};
+use super::{FileStat, Listed, ListedFile};
 use crate::error::{Error, Result};
 use crate::table::Location;
 use crate::table::location::normalize_local;
@@ -54,8 +55,42 @@ impl LocalFiles {
 
     /// The path with all links resolved, in this store's terms. `None` when it doesn't exist, lies outside the prefix or
     /// isn't UTF-8.
-    pub(crate) fn canonical(&self, path: &str) -> Option<String> {
-        self.own_path(&fs::canonicalize(self.os_path_of(path)).ok()?)
+    ///
+    /// # Errors
+    /// When the file system doesn't say.
+    pub(crate) fn canonical(&self, path: &str) -> Result<Option<String>> {
+        match fs::canonicalize(self.os_path_of(path)) {
+            Ok(canonical) => Ok(self.own_path(&canonical)),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+            Err(error) => Err(Error::io("resolving links of", path, error)),
+        }
+    }
+
+    /// Which of the candidates are one of the other files under another name: the same device and inode, links followed.
+    ///
+    /// # Errors
+    /// When the file system doesn't say.
+    pub(crate) async fn same_files(&self, candidates: Vec<String>, others: Vec<String>) -> Result<HashSet<String>> {
+        let local = self.clone();
+        blocking(move || {
+            let identity_of = |path: &String| match fs::metadata(local.os_path_of(path)) {
+                Ok(metadata) => Ok(identity(&metadata)),
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+                Err(error) => Err(Error::io("looking at", path.clone(), error)),
+            };
+            let mut identities = HashSet::new();
+            for path in &others {
+                identities.extend(identity_of(path)?);
+            }
+            let mut same = HashSet::new();
+            for path in candidates {
+                if identity_of(&path)?.is_some_and(|identity| identities.contains(&identity)) {
+                    same.insert(path);
+                }
+            }
+            Ok(same)
+        })
+        .await
     }
 
     fn own_path(&self, os_path: &Path) -> Option<String> {
@@ -74,16 +109,9 @@ impl LocalFiles {
         blocking(move || fs::read(&path).map(Bytes::from).map_err(|e| Error::io("reading", name, e))).await
     }
 
-    pub(super) async fn size(&self, location: &Location) -> Result<Option<u64>> {
+    pub(super) async fn stat(&self, location: &Location) -> Result<Option<FileStat>> {
         let (path, name) = (self.os_path(location), location.to_string());
-        blocking(move || match fs::metadata(&path) {
-            Ok(metadata) => Ok(metadata.is_file().then_some(metadata.len())),
-            Err(error) => match Error::io("looking at", name, error) {
-                Error::FileNotFound { .. } => Ok(None),
-                error => Err(error),
-            },
-        })
-        .await
+        blocking(move || stat(&path).map_err(|e| Error::io("looking at", name, e))).await
     }
 
     pub(super) async fn file_names(&self, folder: &Location) -> Result<Vec<String>> {
@@ -91,15 +119,16 @@ impl LocalFiles {
         blocking(move || {
             let entries = match fs::read_dir(&path) {
                 Ok(entries) => entries,
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                    return Ok(vec![]);
+                }
                 Err(error) => return Err(Error::io("listing", name, error)),
             };
             let mut names = Vec::new();
             for entry in entries {
                 let entry = entry.map_err(|e| Error::io("listing", name.clone(), e))?;
-                if let Ok(name) = entry.file_name().into_string()
-                    && entry.path().is_file()
-                {
+                let kind = entry.file_type().map_err(|e| Error::io("listing", name.clone(), e))?;
+                if let (Ok(name), false) = (entry.file_name().into_string(), kind.is_dir()) {
                     names.push(name);
                 }
             }
@@ -115,7 +144,7 @@ impl LocalFiles {
             let staged = stage(&path, &content).map_err(failed)?;
             match staged.persist_noclobber(&path) {
                 Ok(_) => sync_folder(&path).map_err(failed).map(|()| true),
-                Err(lost) if lost.error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
+                Err(lost) if lost.error.kind() == ErrorKind::AlreadyExists => Ok(false),
                 Err(lost) => Err(failed(lost.error)),
             }
         })
@@ -152,6 +181,31 @@ impl LocalFiles {
                 Err(error) => futures::stream::once(async { Err(error) }).right_stream(),
             })
             .boxed()
+    }
+}
+
+/// Device and inode, where there is such a thing.
+#[cfg(unix)]
+fn identity(metadata: &fs::Metadata) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    Some((metadata.dev(), metadata.ino()))
+}
+
+#[cfg(not(unix))]
+fn identity(_: &fs::Metadata) -> Option<(u64, u64)> {
+    None
+}
+
+/// What the file system says of a file; `None` when there is none of that name.
+fn stat(path: &Path) -> std::io::Result<Option<FileStat>> {
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() => {
+            let modified = metadata.modified()?.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+            Ok(Some(FileStat { size: metadata.len(), version: format!("{}ns", modified.as_nanos()) }))
+        }
+        Ok(_) => Ok(None),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -200,7 +254,7 @@ impl Walk {
         while let Some((path, os_path)) = pending.pop() {
             let entries = match fs::read_dir(&os_path) {
                 Ok(entries) => entries,
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_root => continue,
+                Err(error) if error.kind() == ErrorKind::NotFound && !is_root => continue,
                 Err(error) => return Err(failed(&path, error)),
             };
             is_root = false;
@@ -230,7 +284,8 @@ impl Walk {
         let found = if kind.is_dir() {
             return Ok(Some(path));
         } else if kind.is_symlink() {
-            let target = self.local.canonical(&path);
+            // A link that can't be followed is never deleted and protects nothing.
+            let target = self.local.canonical(&path).ok().flatten();
             Listed::Link { path, target }
         } else if kind.is_file() {
             match entry.metadata() {
@@ -239,7 +294,7 @@ impl Walk {
                     Listed::File(ListedFile { path, size: metadata.len(), modified_ms })
                 }
                 // Somebody deleted it between the two calls: there is nothing to list.
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
                 Err(error) => return Err(error),
             }
         } else {
@@ -255,7 +310,7 @@ impl Walk {
     }
 }
 
-fn epoch_ms(time: std::time::SystemTime) -> Option<i64> {
+pub(crate) fn epoch_ms(time: std::time::SystemTime) -> Option<i64> {
     match time.duration_since(std::time::UNIX_EPOCH) {
         Ok(after) => i64::try_from(after.as_millis()).ok(),
         Err(before) => i64::try_from(before.duration().as_millis()).ok().map(|ms| -ms),
@@ -336,7 +391,20 @@ mod tests {
         let files = LocalFiles::new(None);
         let error = files.list(&missing).try_collect::<Vec<_>>().await.unwrap_err();
         assert!(error.is_not_found(), "{error}");
-        assert_eq!(files.size(&missing).await.unwrap(), None);
+        assert_eq!(files.stat(&missing).await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn one_file_under_two_names_is_recognised() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        for name in ["a", "b"] {
+            fs::write(path(name), name).unwrap();
+        }
+        std::os::unix::fs::symlink(path("a"), path("link")).unwrap();
+        let candidates = vec![path("a"), path("b"), path("missing")];
+        let same = LocalFiles::new(None).same_files(candidates, vec![path("link"), path("gone")]).await.unwrap();
+        assert_eq!(same, HashSet::from([path("a")]));
     }
 
     #[test]

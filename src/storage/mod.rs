@@ -17,7 +17,7 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use futures::stream::BoxStream;
 
-pub(crate) use local::LocalFiles;
+pub(crate) use local::{LocalFiles, epoch_ms};
 pub(crate) use object::ObjectFiles;
 
 use crate::error::{Error, Result};
@@ -40,6 +40,15 @@ pub(crate) struct Store {
 pub(crate) enum StoreKind {
     Local(LocalFiles),
     Object(ObjectFiles),
+}
+
+/// What a store says of a file without reading it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FileStat {
+    /// Size in bytes.
+    pub size: u64,
+    /// What changes when the content does: an entity tag, or the time of the last modification.
+    pub version: String,
 }
 
 /// One thing a recursive listing found.
@@ -113,7 +122,16 @@ impl Stores {
             None => StoreKind::Local(LocalFiles::new(None)),
             Some(store) => match LocalFiles::behind(&store.to_string()) {
                 Some(local) => StoreKind::Local(local),
-                None => StoreKind::Object(ObjectFiles::new(store)),
+                // Behind another store may be object_store's local one, which follows links out of the table.
+                None => {
+                    return Err(Error::Location {
+                        location: location.to_string(),
+                        why: format!(
+                            "the session's store for file:// is {store}, and only object_store's LocalFileSystem is known \
+                             well enough to clean up in. Register that one, or use another scheme for this store"
+                        ),
+                    });
+                }
             },
         };
         Ok(Store { kind })
@@ -150,11 +168,11 @@ impl Store {
         }
     }
 
-    /// The file's size, or `None` when there is no such file.
-    pub(crate) async fn size(&self, location: &Location) -> Result<Option<u64>> {
+    /// The file's size and version, or `None` when there is no such file.
+    pub(crate) async fn stat(&self, location: &Location) -> Result<Option<FileStat>> {
         match &self.kind {
-            StoreKind::Local(local) => local.size(location).await,
-            StoreKind::Object(object) => object.size(location).await,
+            StoreKind::Local(local) => local.stat(location).await,
+            StoreKind::Object(object) => object.stat(location).await,
         }
     }
 

@@ -8,7 +8,7 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 
-use super::{Listed, ListedFile};
+use super::{FileStat, Listed, ListedFile};
 use crate::error::{Error, Result};
 use crate::table::Location;
 
@@ -51,9 +51,12 @@ impl ObjectFiles {
         self.store.get(&Self::key(location)?).await.map_err(failed)?.bytes().await.map_err(failed)
     }
 
-    pub(super) async fn size(&self, location: &Location) -> Result<Option<u64>> {
+    pub(super) async fn stat(&self, location: &Location) -> Result<Option<FileStat>> {
         match self.store.head(&Self::key(location)?).await {
-            Ok(meta) => Ok(Some(meta.size)),
+            Ok(meta) => {
+                let version = meta.e_tag.unwrap_or_else(|| meta.last_modified.to_rfc3339());
+                Ok(Some(FileStat { size: meta.size, version }))
+            }
             Err(error) => match Error::store("looking at", location.to_string(), error) {
                 Error::FileNotFound { .. } => Ok(None),
                 error => Err(error),

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::document::Document;
+use super::location::{Location, PathRules};
 use super::metadata::{MetadataLogEntry, TableMetadata};
 use crate::error::{Error, Result};
 
@@ -152,7 +153,11 @@ fn append_to_metadata_log(
         metadata_file: base.metadata_location().into(),
     };
     // Some writers put the file itself into its own log.
-    if base.metadata_log().last().is_none_or(|last| last.metadata_file != previous.metadata_file) {
+    let is_last = |last: &MetadataLogEntry| {
+        let (last, own) = (Location::parse(&last.metadata_file), Location::parse(&previous.metadata_file));
+        matches!((last, own), (Ok(last), Ok(own)) if PathRules::new(base.location()).same_place(&last, &own))
+    };
+    if !base.metadata_log().last().is_some_and(is_last) {
         entries.push(serde_json::value::to_raw_value(&previous)?);
     }
     let kept = entries.split_off(entries.len().saturating_sub(limit));

@@ -99,6 +99,15 @@ impl Location {
         Location { path: format!("{base}/{name}"), ..self.clone() }
     }
 
+    /// The location as text, exactly: what names the file. [`Display`](fmt::Display) is for messages and hides credentials.
+    pub(crate) fn to_text(&self) -> String {
+        match (self.scheme.as_str(), self.authority.as_str()) {
+            ("", _) => self.path.clone(),
+            (scheme, "") if scheme.eq_ignore_ascii_case("file") => format!("{scheme}:{}", self.path),
+            (scheme, authority) => format!("{scheme}://{authority}{}", self.path),
+        }
+    }
+
     /// The same store, another path.
     pub(crate) fn with_path(&self, path: impl Into<String>) -> Location {
         Location { path: path.into(), ..self.clone() }
@@ -111,15 +120,10 @@ impl Location {
 
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.scheme.as_str(), self.authority.as_str()) {
-            ("", _) => f.write_str(&self.path),
-            (scheme, "") if !scheme.eq_ignore_ascii_case("file") => write!(f, "{scheme}://{}", self.path),
-            (scheme, "") => write!(f, "{scheme}:{}", self.path),
-            (scheme, authority) => {
-                // Credentials have no place in a message.
-                let host = authority.rsplit_once('@').filter(|(user, _)| user.contains(':')).map_or(authority, |p| p.1);
-                write!(f, "{scheme}://{host}{}", self.path)
-            }
+        // What stands before an '@' is a container's name on Azure, or a user with a password.
+        match self.authority.rsplit_once('@') {
+            Some((user, host)) if user.contains(':') => write!(f, "{}://{host}{}", self.scheme, self.path),
+            _ => f.write_str(&self.to_text()),
         }
     }
 }
@@ -141,6 +145,27 @@ pub(crate) fn normalize_local(path: &str) -> Cow<'_, str> {
         out.push('/');
     }
     Cow::Owned(out)
+}
+
+/// Undoes percent-encoding, as URLs have it. `None` when the result is not UTF-8.
+pub(crate) fn percent_decoded(path: &str) -> Option<String> {
+    let bytes = path.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let hex = bytes.get(at + 1..at + 3).and_then(|pair| std::str::from_utf8(pair).ok());
+        match (bytes[at], hex.and_then(|pair| u8::from_str_radix(pair, 16).ok())) {
+            (b'%', Some(byte)) => {
+                out.push(byte);
+                at += 3;
+            }
+            (byte, _) => {
+                out.push(byte);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8(out).ok()
 }
 
 /// Scheme and authority after folding: two files can only be the same if these match.
@@ -211,6 +236,9 @@ impl PathRules {
     /// The folded scheme and authority of a location.
     pub(crate) fn prefix(&self, parts: LocationParts<'_>) -> FilePrefix {
         let mut authority = parts.authority.to_ascii_lowercase();
+        if authority == "localhost" && parts.is_local() {
+            authority.clear();
+        }
         if let Some(account) = authority.strip_suffix(".blob.core.windows.net") {
             authority = format!("{account}.dfs.core.windows.net");
         }
@@ -223,7 +251,7 @@ impl PathRules {
     /// The prefix of a listed file: what has no scheme on a local disk is a `file:`.
     pub(crate) fn listed_prefix(&self, mut prefix: FilePrefix) -> FilePrefix {
         if prefix.scheme.is_empty() && self.local_table {
-            prefix.scheme = "file".into();
+            prefix.scheme = fold(&self.schemes, "file".into());
         }
         prefix
     }
@@ -236,15 +264,8 @@ impl PathRules {
 
     /// True when both locations name the same file or folder (a trailing slash makes no difference).
     pub fn same_place(&self, a: &Location, b: &Location) -> bool {
-        let (pa, pb) = (self.prefix(a.parts()), self.prefix(b.parts()));
-        let schemes = self.effective_scheme(&pa) == self.effective_scheme(&pb);
-        schemes
-            && pa.authority == pb.authority
+        self.listed_prefix(self.prefix(a.parts())) == self.listed_prefix(self.prefix(b.parts()))
             && self.path(a.parts()).trim_end_matches('/') == self.path(b.parts()).trim_end_matches('/')
-    }
-
-    fn effective_scheme<'a>(&self, prefix: &'a FilePrefix) -> &'a str {
-        if prefix.scheme.is_empty() && self.local_table { "file" } else { &prefix.scheme }
     }
 }
 
@@ -256,16 +277,19 @@ fn add_aliases<'a>(map: &mut HashMap<String, String>, pairs: impl IntoIterator<I
     }
 }
 
-/// Follows aliases to their end; a loop in the user's map ends after as many steps as there are aliases.
+/// Follows aliases to their end. A loop in the user's map means that all names in it are equal: the first of them in
+/// alphabetical order stands for all.
 fn fold(aliases: &HashMap<String, String>, name: String) -> String {
-    let mut name = name;
-    for _ in 0..aliases.len() {
-        match aliases.get(&name) {
-            Some(next) if *next != name => name = next.clone(),
-            _ => break,
+    let mut seen = vec![name];
+    loop {
+        match seen.last().and_then(|last| aliases.get(last)) {
+            Some(next) => match seen.iter().position(|known| known == next) {
+                Some(start) => return seen.drain(start..).min().unwrap_or_default(),
+                None => seen.push(next.clone()),
+            },
+            None => return seen.pop().unwrap_or_default(),
         }
     }
-    name
 }
 
 /// A folder that belongs to the table, and which setting says so.
@@ -281,13 +305,19 @@ pub struct Root {
 #[derive(Debug, Clone)]
 pub struct Roots {
     roots: Vec<Root>,
+    /// Each root as it is compared: folded scheme and authority, normalised path without a slash at the end.
+    compared: Vec<(FilePrefix, String)>,
     rules: PathRules,
 }
 
 impl Roots {
     /// Makes the set; the first root is the table's location.
     pub fn new(roots: Vec<Root>, rules: PathRules) -> Self {
-        Self { roots, rules }
+        let compared = |root: &Root| {
+            let parts = root.location.parts();
+            (rules.listed_prefix(rules.prefix(parts)), rules.path(parts).trim_end_matches('/').to_string())
+        };
+        Self { compared: roots.iter().map(compared).collect(), roots, rules }
     }
 
     /// All roots, the table's location first.
@@ -297,24 +327,26 @@ impl Roots {
 
     /// True when the location lies below one of the roots, by whole path segments.
     ///
-    /// A path with a `..` segment, or with a `.` or empty segment where these mean themselves, is never inside: where it
-    /// leads is not for us to guess.
+    /// A path with a `..` segment, or with a `.` segment where it means itself, is never inside, nor is one without a scheme
+    /// unless the table is on a local disk: where it leads is not for us to guess.
     pub fn contains(&self, location: &str) -> bool {
         let parts = split(location);
         let path = self.rules.path(parts);
+        if self.compared.iter().all(|(_, root)| !is_below(&path, root)) {
+            return false;
+        }
         if path.split('/').skip(1).any(|segment| matches!(segment, "." | "..")) {
             return false;
         }
-        let prefix = self.rules.prefix(parts);
-        self.roots.iter().any(|root| {
-            let root_prefix = self.rules.prefix(root.location.parts());
-            let same_store = (prefix.scheme.is_empty()
-                || root_prefix.scheme.is_empty()
-                || self.rules.effective_scheme(&prefix) == self.rules.effective_scheme(&root_prefix))
-                && (prefix.authority == root_prefix.authority || prefix.scheme.is_empty());
-            same_store && is_below(&path, &self.rules.path(root.location.parts()))
-        })
+        let prefix = self.rules.listed_prefix(self.rules.prefix(parts));
+        !prefix.scheme.is_empty()
+            && self.compared.iter().any(|(root_prefix, root)| *root_prefix == prefix && is_below(&path, root))
     }
+}
+
+/// The last segment of a location.
+pub(crate) fn file_name(location: &str) -> &str {
+    location.rsplit('/').next().unwrap_or(location)
 }
 
 /// True when `path` is strictly below the folder `root`, by whole segments.
@@ -342,6 +374,7 @@ mod tests {
             assert!(same("/a/b", other), "{other}");
         }
         assert!(!same("/a/b", "/a/c"));
+        assert!(same("/a/b", "file://localhost/a/b"));
         assert!(!same("/a/b", "file://host/a/b"));
         assert!(!same("/a/%20b", "/a/ b"), "percent signs mean themselves");
     }
@@ -374,7 +407,10 @@ mod tests {
         let (a, b) = (Location::parse("hdfs://nn1/f").unwrap(), Location::parse("hdfs://NN2/f").unwrap());
         assert!(rules.same_place(&a, &b));
         let looping = PathRules::new(&a).with_equal_schemes([("xx", "yy"), ("yy", "xx")]);
-        assert_eq!(looping.prefix(split("xx://h/p")).authority, "h");
+        assert_eq!(looping.prefix(split("xx://h/p")), looping.prefix(split("yy://h/p")));
+        let table = Location::parse("/t").unwrap();
+        let renamed = PathRules::new(&table).with_equal_schemes([("file", "s3")]);
+        assert!(renamed.same_place(&table, &Location::parse("file:///t").unwrap()), "both sides are folded");
     }
 
     #[test]
@@ -400,6 +436,20 @@ mod tests {
     }
 
     #[test]
+    fn a_path_without_a_scheme_is_not_inside_an_object_store() {
+        let location = Location::parse("s3://w/t").unwrap();
+        let roots =
+            Roots::new(vec![Root { location: location.clone(), named_by: "location" }], PathRules::new(&location));
+        assert!(roots.contains("s3a://w/t/f") && !roots.contains("/t/f") && !roots.contains("s3://other/t/f"));
+    }
+
+    #[test]
+    fn percent_encoding_is_undone_byte_by_byte() {
+        assert_eq!(percent_decoded("/a%20b/%C3%BC#c?d%").unwrap(), "/a b/ü#c?d%");
+        assert_eq!(percent_decoded("/%FF"), None);
+    }
+
+    #[test]
     fn everything_in_a_bucket_is_below_its_root() {
         assert!(is_below("/k", ""));
         assert!(is_below("/k", "/"));
@@ -411,5 +461,8 @@ mod tests {
         let text = Location::parse("https://user:secret@host/t").unwrap().to_string();
         assert_eq!(text, "https://host/t");
         assert_eq!(Location::parse("abfss://c@acct/t").unwrap().to_string(), "abfss://c@acct/t");
+        for text in ["https://user:secret@host/t", "s3://b/t", "file:/t", "/t"] {
+            assert_eq!(Location::parse(text).unwrap().to_text(), text);
+        }
     }
 }

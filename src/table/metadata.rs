@@ -203,6 +203,10 @@ impl TableMetadata {
             Some(version) if version < 1 => return Err(malformed(format!("format-version is {version}"))),
             Some(_) => {}
         }
+        // Which of two values of one key counts differs between readers.
+        for field in ["refs", "properties"] {
+            document.get::<Document>(field).map_err(|e| malformed(format!("{field}: {e}")))?;
+        }
         let view: View = serde_json::from_str(&text).map_err(|e| malformed(e.to_string()))?;
         Self::assemble(metadata_location, document, view)
     }
@@ -211,7 +215,7 @@ impl TableMetadata {
         let invalid = |why: String| Error::InvalidMetadata { path: metadata_location.into(), why };
         let location = Location::parse(&view.location)
             .map_err(|_| invalid(format!("location is {:?}, which is not absolute", view.location)))?;
-        let properties = Properties::new(view.properties.clone().unwrap_or_default());
+        let properties = Properties::new(view.properties.clone().unwrap_or_default(), metadata_location);
         let metadata = Self {
             metadata_location: metadata_location.into(),
             inner: Arc::new(Inner { document, view, properties, location }),
@@ -241,6 +245,10 @@ impl TableMetadata {
                     ));
                 }
                 _ => {}
+            }
+            let named = snapshot.manifest_list.iter().chain(snapshot.manifests.iter().flatten());
+            if let Some(relative) = named.into_iter().find(|file| Location::parse(file).is_err()) {
+                return Err(format!("snapshot {} names {relative:?}, which is not absolute", snapshot.snapshot_id));
             }
         }
         if let Some(current) = self.current_snapshot_id()
@@ -382,6 +390,16 @@ impl TableMetadata {
         Self { metadata_location: metadata_location.into(), ..self }
     }
 
+    /// True when both hold the same JSON, wherever they were read from.
+    pub(crate) fn is_same_document(&self, other: &Self) -> bool {
+        other.inner.document.to_json().is_ok_and(|json| self.has_json(&json))
+    }
+
+    /// True when this is what was read from exactly this JSON.
+    pub(crate) fn has_json(&self, json: &str) -> bool {
+        self.inner.document.to_json().is_ok_and(|own| own == json)
+    }
+
     pub(crate) fn document(&self) -> &Document {
         &self.inner.document
     }
@@ -398,7 +416,7 @@ pub(crate) struct TableIdentity {
 
 impl TableIdentity {
     pub(crate) fn of(metadata: &TableMetadata) -> Self {
-        Self { table_uuid: metadata.table_uuid().map(str::to_string), location: metadata.location().to_string() }
+        Self { table_uuid: metadata.table_uuid().map(str::to_string), location: metadata.location().to_text() }
     }
 
     /// Reads a metadata file's content, plain or gzip.

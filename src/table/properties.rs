@@ -17,12 +17,14 @@ const WRITE_PATHS: [&str; 4] =
 #[derive(Debug, Clone, Default)]
 pub struct Properties {
     values: BTreeMap<String, String>,
+    /// The metadata file they were read from, for messages.
+    metadata_location: String,
 }
 
 impl Properties {
-    /// Wraps the `properties` object of table metadata.
-    pub fn new(values: BTreeMap<String, String>) -> Self {
-        Self { values }
+    /// Wraps the `properties` object of the table metadata at this location.
+    pub fn new(values: BTreeMap<String, String>, metadata_location: impl Into<String>) -> Self {
+        Self { values, metadata_location: metadata_location.into() }
     }
 
     /// The property's text.
@@ -76,8 +78,11 @@ impl Properties {
         match text.trim().parse::<i64>() {
             Ok(value) if value >= 0 => Ok(value),
             _ => Err(Error::InvalidMetadata {
-                path: format!("property {name}"),
-                why: format!("'{text}' is not a whole number from 0 to {}; set or unset the property first", i64::MAX),
+                path: self.metadata_location.clone(),
+                why: format!(
+                    "property {name} is '{text}', which is no whole number from 0 to {}. Set or unset the property first",
+                    i64::MAX
+                ),
             }),
         }
     }
@@ -88,7 +93,7 @@ mod tests {
     use super::*;
 
     fn properties(name: &str, value: &str) -> Properties {
-        Properties::new(BTreeMap::from([(name.to_string(), value.to_string())]))
+        Properties::new(BTreeMap::from([(name.to_string(), value.to_string())]), "v1.metadata.json")
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! only then files go. A commit that loses a race starts over with the newest metadata; a commit of which nobody knows
 //! whether it happened deletes nothing.
 
+mod dead_files;
 mod plan;
 
 use std::sync::Arc;
@@ -16,7 +17,7 @@ pub use plan::ExpirePlan;
 use plan::{Summary, finish_report};
 
 use super::{Arguments, BoundCall, Parameter, ParameterKind, Procedure, parameter};
-use crate::catalog::{CommitOutcome, LoadedTable, Ownership, TableHandle};
+use crate::catalog::{CommitOutcome, LoadedTable, Ownership, TableCommit, TableHandle};
 use crate::deletion::{DeletionOptions, DeletionPlan, NewestMetadata, delete_files};
 use crate::error::{Error, Result};
 use crate::maintenance::RunContext;
@@ -24,7 +25,7 @@ use crate::options::MaintenanceOptions;
 use crate::report::{Operation, Output, Report};
 use crate::retention::RetentionPolicy;
 use crate::storage::Stores;
-use crate::table::TableMetadata;
+use crate::table::{PathRules, TableIdentity, TableMetadata};
 
 /// How often a commit that lost a race is planned again, when the table doesn't say (`commit.retry.num-retries`).
 const DEFAULT_RETRIES: u32 = 4;
@@ -42,6 +43,8 @@ pub struct ExpireSnapshots {
     pub delete_external_files: bool,
     /// The table's metadata files bear a catalog's names, but no catalog owns the table.
     pub no_catalog: bool,
+    /// Refuse when a snapshot younger than this (ms) would expire, whichever rule lets it go.
+    pub min_retention_ms: i64,
 }
 
 /// An expiry whose commit is done: what is left is to delete files.
@@ -78,6 +81,10 @@ pub(crate) async fn run(handle: TableHandle, options: &ExpireSnapshots, context:
         if plan.is_noop() {
             return Ok(plan.report_of(vec![], false));
         }
+        // Later there are snapshots gone whose files nobody deletes; now nothing happened yet.
+        if context.cancellation.is_cancelled() {
+            return Err(Error::Cancelled { deleted: 0, planned: 0, committed: "nothing was committed" });
+        }
         attempt += 1;
         let (table, retries) = (plan.table.name.clone(), retries(plan.metadata()));
         match commit(plan, &context.task).await? {
@@ -90,9 +97,6 @@ pub(crate) async fn run(handle: TableHandle, options: &ExpireSnapshots, context:
                 tokio::time::sleep(Duration::from_millis(100 << attempt.min(6))).await;
             }
         }
-        if context.cancellation.is_cancelled() {
-            return Err(Error::Cancelled { deleted: 0, planned: 0, committed: "nothing was committed" });
-        }
     }
 }
 
@@ -104,12 +108,13 @@ fn retries(metadata: &TableMetadata) -> u32 {
 pub(crate) async fn commit(plan: ExpirePlan, task: &Arc<TaskContext>) -> Result<Attempt> {
     refuse_unknown_owner(&plan)?;
     let runtime = task.runtime_env();
+    refuse_other_tables(&plan, &Stores::new(runtime.clone())).await?;
     match plan.handle.commit(&plan.table, plan.commit_request(), &runtime).await? {
         CommitOutcome::Conflict(why) => Ok(Attempt::Conflict(why)),
         CommitOutcome::Unknown(why) => Err(Error::CommitUnknown { table: plan.table.name.clone(), why }),
-        CommitOutcome::Committed { metadata_location, notices } => {
+        CommitOutcome::Committed { notices, .. } => {
             let newest = plan.handle.load(&runtime).await?;
-            let mut committed = confirm(plan, newest, Some(&metadata_location), task)?;
+            let mut committed = confirm(plan, newest, task)?;
             committed.summary.notices.extend(notices);
             Ok(Attempt::Committed(Box::new(committed)))
         }
@@ -131,32 +136,62 @@ fn refuse_unknown_owner(plan: &ExpirePlan) -> Result<()> {
     })
 }
 
-/// Checks that the newest metadata shows the commit, whoever made it; `committed_location` is known if we did.
+/// Refuses to commit by location where another table has metadata in the same folder.
+async fn refuse_other_tables(plan: &ExpirePlan, stores: &Stores) -> Result<()> {
+    let (own, rules) = (TableIdentity::of(plan.metadata()), PathRules::new(plan.metadata().location()));
+    for file in &plan.table.other_metadata_locations {
+        let identity = TableIdentity::read(&stores.read(file).await?);
+        if !identity.is_ok_and(|identity| own.is_same_table(&identity, &rules)) {
+            return Err(Error::Guard {
+                table: plan.table.name.clone(),
+                found: format!(
+                    "{file} is not this table's metadata, or can't be read: another table seems to share the location. Give \
+                     each table a location of its own"
+                ),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the newest metadata shows the commit, whoever made it.
 ///
 /// # Errors
-/// [`Error::CommitUnknown`] when it doesn't: an expired snapshot is still there, or something that should stay is gone.
-pub(crate) fn confirm(
-    plan: ExpirePlan,
-    newest: LoadedTable,
-    committed_location: Option<&str>,
-    task: &Arc<TaskContext>,
-) -> Result<CommittedExpiry> {
-    let unconfirmed = |why: String| Err(Error::CommitUnknown { table: plan.table.name.clone(), why });
-    let commit = plan.commit_request();
-    if newest.metadata.table_uuid() != commit.table_uuid.as_deref() {
-        return unconfirmed("the newest metadata has another table-uuid".into());
-    }
-    if let Some(id) = commit.change.removed_snapshot_ids.iter().find(|id| newest.metadata.snapshot(**id).is_some()) {
-        return unconfirmed(format!("the newest metadata still has snapshot {id}"));
-    }
-    let refs = newest.metadata.refs();
-    let lost = |name: &&String| !commit.change.removed_refs.contains(*name) && !refs.contains_key(*name);
-    if let Some(name) = commit.expected_refs.keys().find(lost) {
-        return unconfirmed(format!("the newest metadata has no ref {name}, which should have stayed"));
+/// [`Error::CommitUnknown`] when it doesn't: something that was removed is still there, or something that should have stayed
+/// is gone.
+pub(crate) fn confirm(plan: ExpirePlan, newest: LoadedTable, task: &Arc<TaskContext>) -> Result<CommittedExpiry> {
+    if let Some(why) = not_shown(plan.commit_request(), &newest.metadata) {
+        return Err(Error::CommitUnknown { table: plan.table.name.clone(), why: format!("the newest metadata {why}") });
     }
     let (summary, options) = (plan.summary(), plan.options.clone());
-    let (deletion, newest) = plan.into_deletion(newest, committed_location, task.clone());
+    let (deletion, newest) = plan.into_deletion(newest, task.clone())?;
     Ok(CommittedExpiry { summary, options, deletion, newest })
+}
+
+/// What of a commit the metadata does not show.
+fn not_shown(commit: &TableCommit, newest: &TableMetadata) -> Option<String> {
+    let change = &commit.change;
+    if newest.table_uuid() != commit.table_uuid.as_deref() {
+        return Some("has another table-uuid".into());
+    }
+    if let Some(id) = newest.snapshots().iter().find(|s| change.removed_snapshot_ids.contains(&s.snapshot_id)) {
+        return Some(format!("still has snapshot {}", id.snapshot_id));
+    }
+    let refs = newest.refs();
+    if let Some(name) = change.removed_refs.iter().find(|name| refs.contains_key(*name)) {
+        return Some(format!("still has ref {name}"));
+    }
+    let lost = |name: &&String| !change.removed_refs.contains(*name) && !refs.contains_key(*name);
+    if let Some(name) = commit.expected_refs.keys().find(lost) {
+        return Some(format!("has no ref {name}, which should have stayed"));
+    }
+    if let Some(id) = newest.schema_ids().find(|id| change.removed_schema_ids.contains(id)) {
+        return Some(format!("still has schema {id}"));
+    }
+    newest
+        .partition_spec_ids()
+        .find(|id| change.removed_partition_spec_ids.contains(id))
+        .map(|id| format!("still has partition spec {id}"))
 }
 
 /// Deletes what a committed expiry freed.
@@ -218,6 +253,7 @@ impl Procedure for ExpireSnapshotsProcedure {
                 max_concurrent_deletes: super::concurrency(&arguments),
                 delete_external_files: arguments.boolean("delete_external_files").unwrap_or(false),
                 no_catalog: arguments.boolean("no_catalog").unwrap_or(false),
+                min_retention_ms: floor,
             },
             output: arguments.output(),
             dry_run: arguments.boolean("dry_run").unwrap_or(false),

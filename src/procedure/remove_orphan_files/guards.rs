@@ -3,6 +3,7 @@
 //! A folder that shows another table's metadata, or that doesn't show a live file of this table, is not what we think it
 //! is. Each guard names what it found.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion::execution::TaskContext;
@@ -10,64 +11,101 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::RemoveOrphanFiles;
 use super::listing::{Scope, is_metadata_file};
-use super::references::References;
+use super::references::{Named, References, foreign_table};
 use super::search::Search;
 use crate::catalog::LoadedTable;
 use crate::error::{Error, Result};
-use crate::reachability::Liveness;
-use crate::storage::Stores;
-use crate::table::{Location, PathRules, TableIdentity};
+use crate::report::SkipReason;
+use crate::storage::{Store, Stores};
+use crate::table::location::split;
+use crate::table::{Location, PathRules, TableIdentity, TableMetadata};
 
 /// How many names an error lists.
 const NAMED_IN_ERRORS: usize = 5;
 /// How many files a guard looks at at once.
 const CONCURRENT_LOOKS: usize = 16;
 
-/// Refuses a folder that another table uses too: a table nested below it, or one that shares the location.
+/// Refuses a folder that another table uses too: a table nested below it or around it, or one that shares the location.
 ///
-/// `listed` are the files of the listing that are named like table metadata but that the table's own metadata doesn't
-/// name. The table's own metadata folder is looked at even when the call searches elsewhere: whoever shares the location
-/// leaves metadata there.
+/// What the listing showed of other metadata is looked at. A listing of the whole table shows everything; otherwise the
+/// table's own metadata folders are looked at, too, because whoever shares the location leaves metadata there, and the
+/// metadata folders beside what was found.
 pub(super) async fn refuse_foreign_tables(
     table: &LoadedTable,
     rules: &PathRules,
     scope: &Scope,
-    listed: &[String],
+    shows_everything: bool,
+    search: &Search,
     references: &mut References,
     stores: &Stores,
 ) -> Result<()> {
-    let own = TableIdentity::of(&table.metadata);
-    if let Some(other) = table.other_metadata.iter().find(|other| !own.is_same_table(&TableIdentity::of(other), rules))
-    {
-        return Err(foreign(table, other.metadata_location(), &TableIdentity::of(other)));
+    let own_folders = metadata_folders(&table.metadata);
+    let is_own = |folder: &Location| own_folders.iter().any(|own| rules.same_place(folder, own));
+    let mut suspects = search.metadata_files.clone();
+    if !shows_everything {
+        for folder in &own_folders {
+            let files = metadata_files(folder, stores).await?;
+            suspects.extend(files.into_iter().filter(|file| references.probe(file) != Named::Structure));
+        }
+        let mut folders: BTreeMap<String, Location> = BTreeMap::new();
+        let orphans = search.orphans.iter().map(|file| parent(split(&file.path).path).to_string());
+        for folder in std::iter::once(scope.folder.path().to_string()).chain(orphans) {
+            let known = folders.contains_key(&folder);
+            let ancestors = if known { vec![] } else { scope.ancestors(&table.metadata, &folder) };
+            folders.extend(ancestors.into_iter().map(|folder| (folder.path().to_string(), folder)));
+        }
+        for folder in folders.values().map(|folder| folder.child("metadata")).filter(|folder| !is_own(folder)) {
+            suspects.extend(metadata_files(&folder, stores).await?);
+        }
     }
-    let own_folder = table.metadata.location().child("metadata");
-    let mut suspects: Vec<String> = listed.to_vec();
-    if !scope.whole_table {
-        let names = stores.store(&own_folder)?.file_names(&own_folder).await?;
-        let files = names.iter().filter(|name| is_metadata_file(name)).map(|name| own_folder.child(name).to_string());
-        suspects.extend(files.filter(|file| references.probe(file) != Liveness::Live));
+    for link in &search.metadata_links {
+        if !is_own(&Location::parse(link)?) {
+            return Err(nested_table(table, link));
+        }
     }
-    let looks: Vec<_> = suspects.iter().map(|file| look_at(table, &own, file, &own_folder, rules, stores)).collect();
+    let looks: Vec<_> = suspects.iter().map(|file| look_at(table, file, &own_folders, rules, stores)).collect();
     futures::stream::iter(looks).buffer_unordered(CONCURRENT_LOOKS).try_collect().await
+}
+
+async fn metadata_files(folder: &Location, stores: &Stores) -> Result<Vec<String>> {
+    let names = stores.store(folder)?.file_names(folder).await?;
+    Ok(names.iter().filter(|name| is_metadata_file(name)).map(|name| folder.child(name).to_text()).collect())
+}
+
+fn nested_table(table: &LoadedTable, file: &str) -> Error {
+    Error::Guard {
+        table: table.name.clone(),
+        found: format!(
+            "{file} is table metadata outside of the table's own metadata folder: another table seems to live there, and its \
+             files would count as orphans. Move it away first"
+        ),
+    }
+}
+
+/// Where the table's own metadata files may be.
+fn metadata_folders(metadata: &TableMetadata) -> Vec<Location> {
+    let mut folders = vec![metadata.location().child("metadata")];
+    folders.extend(metadata.properties().get("write.metadata.path").and_then(|path| Location::parse(path).ok()));
+    folders.extend(Location::parse(metadata.metadata_location()).ok().map(|file| file.with_path(parent(file.path()))));
+    folders
+}
+
+fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
 async fn look_at(
     table: &LoadedTable,
-    own: &TableIdentity,
     file: &str,
-    own_folder: &Location,
+    own_folders: &[Location],
     rules: &PathRules,
     stores: &Stores,
 ) -> Result<()> {
     let refuse = |found: String| Err(Error::Guard { table: table.name.clone(), found });
     let location = Location::parse(file)?;
-    let folder = location.with_path(location.path().rsplit_once('/').map_or("", |(folder, _)| folder));
-    if !rules.same_place(&folder, own_folder) {
-        return refuse(format!(
-            "{file} is table metadata outside of the table's own metadata folder: another table seems to live below this \
-             one, and its files would count as orphans. Move it away, or clean one folder at a time with location => '…'"
-        ));
+    let folder = location.with_path(parent(location.path()));
+    if !own_folders.iter().any(|own| rules.same_place(&folder, own)) {
+        return Err(nested_table(table, file));
     }
     let content = match stores.read(file).await {
         Ok(content) => content,
@@ -75,8 +113,8 @@ async fn look_at(
         Err(error) => return Err(error),
     };
     match TableIdentity::read(&content) {
-        Ok(identity) if own.is_same_table(&identity, rules) => Ok(()),
-        Ok(identity) => Err(foreign(table, file, &identity)),
+        Ok(identity) if TableIdentity::of(&table.metadata).is_same_table(&identity, rules) => Ok(()),
+        Ok(identity) => Err(foreign_table(table, file, &identity)),
         Err(why) => refuse(format!(
             "{file} is named like table metadata but can't be read as such ({why}), so whose it is is unknown: it may be \
              another table's that shares this location. Look at it, and move or delete it by hand"
@@ -84,49 +122,30 @@ async fn look_at(
     }
 }
 
-fn foreign(table: &LoadedTable, file: &str, identity: &TableIdentity) -> Error {
-    Error::Guard {
-        table: table.name.clone(),
-        found: format!(
-            "{file} belongs to another table ({identity}) that shares this location: its files would count as orphans. \
-             Give each table a location of its own"
-        ),
-    }
-}
-
 /// Refuses a listing that did not show what must be there. Returns how many live files do not exist.
 ///
 /// A file that exists but was not listed means that metadata and listing name files differently: then every live file
 /// looks like an orphan. A file that does not exist at all is damage that was there before; `allow_missing_files` lets the
-/// run go on.
+/// run go on. `has_changed`: the table was committed to while the folder was listed.
 pub(super) async fn refuse_unshown_files(
     table: &str,
+    has_changed: bool,
     options: &RemoveOrphanFiles,
-    scope: &Scope,
     references: &mut References,
     search: &Search,
     stores: &Stores,
     task: &Arc<TaskContext>,
 ) -> Result<u64> {
     let refuse = |found: String| Err(Error::Guard { table: table.into(), found });
-    // A folder inside the table may hold orphans only; the whole table can't, and a list of files should not.
-    let must_match = scope.whole_table || options.file_list_view.is_some();
-    if must_match && !search.orphans.is_empty() && search.matched == 0 && references.live_content() > 0 {
-        return refuse(format!(
-            "none of the {} listed files is one that the table names, although it has {} live files: listing and metadata \
-             seem to name files differently, so orphans can't be told from live files",
-            search.metrics.scanned_files_count,
-            references.live_content()
-        ));
-    }
+    refuse_no_match(table, options, references, search)?;
     if options.file_list_view.is_some() {
         return Ok(0);
     }
     let unseen = references.unseen(task).await?;
     let looks: Vec<_> = unseen.iter().map(|file| async move { Ok((file, exists(file, stores).await?)) }).collect();
-    let looks: Vec<(&String, bool)> =
-        futures::stream::iter(looks).buffered(CONCURRENT_LOOKS).try_collect::<Vec<_>>().await.map_err(|e: Error| e)?;
-    let hidden: Vec<&str> = looks.iter().filter(|(_, exists)| *exists).map(|(file, _)| file.as_str()).collect();
+    let looks: Result<Vec<(&String, bool)>> =
+        futures::stream::iter(looks).buffered(CONCURRENT_LOOKS).try_collect().await;
+    let (hidden, missing): (Vec<_>, Vec<_>) = looks?.into_iter().partition(|(_, exists)| *exists);
     if !hidden.is_empty() {
         return refuse(format!(
             "{} live files exist but the listing of their own folder did not show them: {}. Listing and metadata seem to \
@@ -135,7 +154,10 @@ pub(super) async fn refuse_unshown_files(
             some_of(&hidden)
         ));
     }
-    let missing: Vec<&str> = looks.iter().map(|(file, _)| file.as_str()).collect();
+    if !missing.is_empty() && has_changed {
+        let why = "another writer committed and removed files while the folder was listed".to_string();
+        return Err(Error::Conflict { table: table.into(), attempts: 1, why });
+    }
     if !missing.is_empty() && !options.allow_missing_files {
         return refuse(format!(
             "{} live files of the table do not exist: {}. The table is damaged, or this is not its folder. Restore them, \
@@ -147,15 +169,69 @@ pub(super) async fn refuse_unshown_files(
     Ok(missing.len() as u64)
 }
 
-async fn exists(file: &str, stores: &Stores) -> Result<bool> {
-    let location = Location::parse(file)?;
-    Ok(stores.store(&location)?.size(&location).await?.is_some())
+/// Refuses orphans where no live data file was among the listed ones although some should have been.
+///
+/// A folder inside the table may hold nothing but orphans. But a folder that the metadata places live files in can't, a list
+/// of all files can't, and a table whose live files all lie outside of its own folders may well have its folder under another
+/// address.
+fn refuse_no_match(table: &str, options: &RemoveOrphanFiles, references: &References, search: &Search) -> Result<()> {
+    let counts = references.content_counts();
+    let live = references.live_content();
+    let must_match = live > 0 && (options.file_list_view.is_some() || counts.in_scope > 0 || counts.in_roots == 0);
+    if search.orphans.is_empty() || search.matched_content > 0 || !must_match {
+        return Ok(());
+    }
+    if options.allow_missing_files && counts.in_roots == 0 && options.file_list_view.is_none() {
+        return Ok(());
+    }
+    Err(Error::Guard {
+        table: table.into(),
+        found: format!(
+            "none of the {} listed files is one of the table's {live} live files: listing and metadata seem to name files \
+             differently, so orphans can't be told from live files. If really no live file lies in the table's own folders, \
+             give allow_missing_files => true",
+            search.metrics.scanned_files_count,
+        ),
+    })
 }
 
-fn some_of(files: &[&str]) -> String {
-    let named = files[..files.len().min(NAMED_IN_ERRORS)].join(", ");
+async fn exists(file: &str, stores: &Stores) -> Result<bool> {
+    let location = Location::parse(file)?;
+    Ok(stores.store(&location)?.stat(&location).await?.is_some())
+}
+
+fn some_of(files: &[(&String, bool)]) -> String {
+    let named: Vec<&str> = files.iter().take(NAMED_IN_ERRORS).map(|(file, _)| file.as_str()).collect();
     match files.len().saturating_sub(NAMED_IN_ERRORS) {
-        0 => named,
-        more => format!("{named} and {more} more"),
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
     }
+}
+
+/// Keeps orphans that are a live file under another name: through a link that the listing did not show, or a second mount.
+///
+/// Only live files that were not seen by name need a look, as a rule none.
+pub(super) async fn keep_files_with_other_names(
+    references: &mut References,
+    search: &mut Search,
+    store: &Store,
+    task: &Arc<TaskContext>,
+) -> Result<()> {
+    let Some(local) = store.as_local().filter(|_| !search.orphans.is_empty()) else { return Ok(()) };
+    let path = |location: &String| split(location).path.to_string();
+    let unlisted: Vec<String> = references.unlisted(task).await?.iter().map(path).collect();
+    if unlisted.is_empty() {
+        return Ok(());
+    }
+    let orphans = search.orphans.iter().map(|file| path(&file.path)).collect();
+    let same = local.same_files(orphans, unlisted).await?;
+    let (orphans, metrics) = (&mut search.orphans, &mut search.metrics);
+    orphans.retain(|file| {
+        let is_live = same.contains(split(&file.path).path);
+        if is_live {
+            metrics.count_skipped(SkipReason::PrefixMismatch);
+        }
+        !is_live
+    });
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! Where orphans are looked for, and which of the listed files are considered at all.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, AsArray, RecordBatch};
 use datafusion::arrow::compute::cast;
@@ -11,7 +12,7 @@ use futures::{StreamExt, TryStreamExt};
 use crate::error::{Error, Result};
 use crate::maintenance::RunContext;
 use crate::report::FileKind;
-use crate::storage::{Listed, ListedFile, Store};
+use crate::storage::{Listed, ListedFile, LocalFiles, Store};
 use crate::table::location::{is_below, normalize_local, split};
 use crate::table::{Location, PathRules, Root, Roots, TableMetadata};
 
@@ -38,6 +39,11 @@ impl Scope {
             return outside("a location with '..' is not followed. Name the folder itself");
         }
         let folder = match Location::parse(text) {
+            Ok(absolute) if absolute.scheme().is_empty() && !table.is_local() => {
+                return outside(
+                    "it has no scheme, but the table is not on a local disk. Write it as the table's location is",
+                );
+            }
             Ok(absolute) if absolute.is_local() => absolute.with_path(normalize_local(absolute.path()).into_owned()),
             Ok(absolute) => absolute.with_path(absolute.path().trim_end_matches('/')),
             Err(_) => {
@@ -52,7 +58,7 @@ impl Scope {
         }
         let roots = metadata.roots(rules.clone());
         let is_root = roots.iter().any(|root| rules.same_place(&folder, &root.location));
-        if is_root || roots.contains(&folder.to_string()) {
+        if is_root || roots.contains(&folder.to_text()) {
             return Ok(Self { folder, whole_table: false });
         }
         let named: Vec<String> = roots.iter().map(|root| format!("{} ({})", root.location, root.named_by)).collect();
@@ -62,6 +68,35 @@ impl Scope {
         ))
     }
 
+    /// Refuses a folder that is reached through a link inside the table: what lies there has another place.
+    pub(super) fn refuse_links(&self, metadata: &TableMetadata, local: &LocalFiles) -> Result<()> {
+        let table = normalize_local(metadata.location().path()).into_owned();
+        let folder = normalize_local(self.folder.path()).into_owned();
+        let Some(below) = folder.strip_prefix(&table).filter(|_| self.folder.is_local()) else { return Ok(()) };
+        match (local.canonical(&table)?, local.canonical(&folder)?) {
+            (Some(table), Some(folder)) if folder != format!("{}{below}", table.trim_end_matches('/')) => {
+                Err(Error::Location {
+                    location: self.folder.to_string(),
+                    why: format!("it leads through a link to {folder}. Name the folder by its real place"),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The folders between the table's location and this folder, the folder itself among them: a table that holds the
+    /// folder has its metadata beside one of them.
+    pub(super) fn ancestors(&self, metadata: &TableMetadata, path: &str) -> Vec<Location> {
+        let table = normalize_local(metadata.location().path()).into_owned();
+        let mut ancestors = Vec::new();
+        let mut path = path.trim_end_matches('/');
+        while is_below(path, &table) {
+            ancestors.push(metadata.location().with_path(path));
+            path = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+        }
+        ancestors
+    }
+
     /// The folder as a set of roots, to ask what lies in it.
     pub(super) fn as_roots(&self, rules: &PathRules) -> Roots {
         Roots::new(vec![Root { location: self.folder.clone(), named_by: "location" }], rules.clone())
@@ -69,7 +104,7 @@ impl Scope {
 
     /// A listed path as a location string, with the folder's scheme and authority.
     pub(super) fn location_of(&self, path: &str) -> String {
-        self.folder.with_path(path).to_string()
+        self.folder.with_path(path).to_text()
     }
 }
 
@@ -107,7 +142,7 @@ pub(super) fn kind_by_name(path: &str) -> FileKind {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     if folder.ends_with("/metadata") {
         return match name {
-            _ if is_metadata_file(name) || name.contains(".metadata.json") => FileKind::Metadata,
+            _ if name.contains("metadata.json") => FileKind::Metadata,
             _ if name.ends_with(".puffin") || name.ends_with(".stats") => FileKind::Statistics,
             _ if name.starts_with("snap-") && name.ends_with(".avro") => FileKind::ManifestList,
             _ if name.ends_with(".avro") => FileKind::Manifest,
@@ -124,9 +159,10 @@ pub(super) fn kind_by_name(path: &str) -> FileKind {
     }
 }
 
-/// True for names that table metadata files have, in any naming scheme.
+/// True for names that some table's metadata file may have, however unusual.
 pub(super) fn is_metadata_file(name: &str) -> bool {
-    !name.starts_with('.') && (name.ends_with(".metadata.json") || name.ends_with(".metadata.json.gz"))
+    let name = name.to_ascii_lowercase();
+    ["metadata.json", "metadata.json.gz", "metadata.json.zst"].iter().any(|ending| name.ends_with(ending))
 }
 
 /// The files to consider: a listing of the folder, or the rows of a relation that stands for one.
@@ -154,21 +190,30 @@ pub(super) async fn relation_files(
     scope: &Scope,
     context: &RunContext,
 ) -> Result<BoxStream<'static, Result<(String, Listed)>>> {
-    let frame = context.maintenance.session()?.table(relation).await?;
+    let session = context.maintenance.session()?;
+    let unknown =
+        |e| Error::argument("remove_orphan_files", format!("file_list_view => '{relation}' can't be read: {e}"));
+    let frame = session.table(relation).await.map_err(unknown)?;
+    let zone: Arc<str> = session.state().config_options().execution.time_zone.as_deref().unwrap_or("+00:00").into();
     let rules = PathRules::new(&scope.folder);
     let folder = scope.folder.clone();
     let batches = frame.execute_stream().await?;
     Ok(batches
         .map_err(Error::from)
         .and_then(move |batch| {
-            let rows = relation_rows(&batch, &folder, &rules);
+            let rows = relation_rows(&batch, &folder, &rules, &zone);
             async move { Ok(futures::stream::iter(rows?).map(Ok)) }
         })
         .try_flatten()
         .boxed())
 }
 
-fn relation_rows(batch: &RecordBatch, folder: &Location, rules: &PathRules) -> Result<Vec<(String, Listed)>> {
+fn relation_rows(
+    batch: &RecordBatch,
+    folder: &Location,
+    rules: &PathRules,
+    zone: &Arc<str>,
+) -> Result<Vec<(String, Listed)>> {
     let prefix = rules.listed_prefix(rules.prefix(folder.parts()));
     let folder = rules.path(folder.parts());
     let wrong = |message: String| Error::argument("remove_orphan_files", format!("file_list_view: {message}"));
@@ -183,7 +228,8 @@ fn relation_rows(batch: &RecordBatch, folder: &Location, rules: &PathRules) -> R
     }
     let paths = cast(paths, &DataType::Utf8)?;
     let paths = paths.as_string::<i32>();
-    let modified = cast(modified, &DataType::Timestamp(TimeUnit::Millisecond, None))?;
+    // A time without a zone is one of the session's zone; one that doesn't exist there becomes NULL: an unknown age.
+    let modified = cast(modified, &DataType::Timestamp(TimeUnit::Millisecond, Some(Arc::clone(zone))))?;
     let modified = modified.as_primitive::<TimestampMillisecondType>();
     let sizes = batch.column_by_name("file_size").and_then(|sizes| cast(sizes, &DataType::UInt64).ok());
     let mut rows = Vec::new();

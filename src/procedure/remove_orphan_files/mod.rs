@@ -62,6 +62,8 @@ pub struct RemoveOrphanFiles {
     pub max_concurrent_deletes: Option<usize>,
     /// Go on although live files of the table do not exist.
     pub allow_missing_files: bool,
+    /// No other table uses the `location`, which lies outside of the table's own.
+    pub exclusive_location: bool,
 }
 
 impl RemoveOrphanFiles {
@@ -82,6 +84,7 @@ impl RemoveOrphanFiles {
             max_delete_fraction: None,
             max_concurrent_deletes: None,
             allow_missing_files: false,
+            exclusive_location: false,
         }
     }
 
@@ -101,11 +104,11 @@ pub(crate) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
 }
 
 /// Deletes the orphans of a plan.
-pub(crate) async fn execute(plan: OrphanPlan, concurrency: Option<usize>, context: &RunContext) -> Result<Report> {
+pub(crate) async fn execute(plan: OrphanPlan, context: &RunContext) -> Result<Report> {
     let summary = plan.summary();
-    let OrphanPlan { deletion, mut newest, .. } = plan;
+    let OrphanPlan { deletion, mut newest, max_concurrent_deletes, .. } = plan;
     let options = DeletionOptions {
-        concurrency: concurrency.unwrap_or(context.options().max_concurrent_deletes),
+        concurrency: max_concurrent_deletes.unwrap_or(context.options().max_concurrent_deletes),
         cancellation: context.cancellation.clone(),
         committed: Operation::RemoveOrphanFiles.committed(),
     };
@@ -153,6 +156,7 @@ impl Procedure for RemoveOrphanFilesProcedure {
                 max_delete_fraction: arguments.fraction("max_delete_fraction"),
                 max_concurrent_deletes: super::concurrency(&arguments),
                 allow_missing_files: arguments.boolean("allow_missing_files").unwrap_or(false),
+                exclusive_location: arguments.boolean("exclusive_location").unwrap_or(false),
                 ..RemoveOrphanFiles::older_than(cutoff(&arguments, options)?, arguments.now_ms)
             },
             output: arguments.output(),
@@ -185,7 +189,7 @@ fn cutoff(arguments: &Arguments, options: &MaintenanceOptions) -> Result<i64> {
             ))
         })?;
     }
-    Ok(given.unwrap_or_else(|| arguments.now_ms.saturating_sub(DEFAULT_ORPHAN_AGE_MS)))
+    Ok(given.unwrap_or_else(|| arguments.now_ms.saturating_sub(DEFAULT_ORPHAN_AGE_MS.max(floor))))
 }
 
 #[async_trait]
@@ -216,7 +220,7 @@ impl BoundCall for RemoveOrphanFilesCall {
         let plan = plan(handle, &self.options, &context).await?;
         let mut report = match self.dry_run {
             true => plan.report(),
-            false => execute(plan, self.options.max_concurrent_deletes, &context).await?,
+            false => execute(plan, &context).await?,
         };
         report.metrics.elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         super::complete_or_error(report, self.output)
@@ -288,6 +292,12 @@ const PARAMETERS: &[Parameter] = &[
         ParameterKind::Boolean,
         None,
         "go on although live files of the table do not exist",
+    ),
+    parameter(
+        "exclusive_location",
+        ParameterKind::Boolean,
+        None,
+        "no other table uses the location, which lies outside of the table's own",
     ),
     parameter("output", ParameterKind::Choice(&["metrics", "columns", "files"]), None, "which rows to return"),
 ];

@@ -7,18 +7,19 @@
 use serde::Serialize;
 
 use super::RemoveOrphanFiles;
-use super::guards::{refuse_foreign_tables, refuse_unshown_files};
+use super::guards::{keep_files_with_other_names, refuse_foreign_tables, refuse_unshown_files};
 use super::listing::{HiddenNames, Scope, listed_files, relation_files};
 use super::references::References;
 use super::search::Search;
-use crate::catalog::{LoadedTable, TableHandle};
+use crate::catalog::{LoadedTable, Ownership, TableHandle};
 use crate::deletion::{DeletionPlan, Limits, NewestMetadata};
 use crate::error::{Error, Result};
 use crate::maintenance::RunContext;
+use crate::procedure::require_gc;
 use crate::reachability::FileIdentity;
 use crate::report::{FileOutcome, FileStatus, Metrics, Operation, Report, SkipReason};
 use crate::storage::Stores;
-use crate::table::{PathRules, TableMetadata};
+use crate::table::{Location, PathRules, Root, Roots, TableMetadata};
 
 /// A planned removal of orphans. Making one changes nothing; it can be looked at, serialised, executed or thrown away.
 #[derive(Debug)]
@@ -26,6 +27,7 @@ pub struct OrphanPlan {
     table: String,
     pub(super) deletion: DeletionPlan,
     pub(super) newest: NewestMetadata,
+    pub(super) max_concurrent_deletes: Option<usize>,
     metrics: Metrics,
     notices: Vec<String>,
 }
@@ -80,11 +82,14 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
     let (task, runtime) = (&context.task, context.task.runtime_env());
     let stores = Stores::new(runtime.clone());
     let table = handle.load(&runtime).await?;
-    refuse_without_gc(&table)?;
+    require_gc(&table, "delete orphan files")?;
+    refuse_metadata_elsewhere(&table)?;
     let metadata = table.metadata.clone();
     let rules = options.path_rules(&metadata);
     let scope = Scope::resolve(&metadata, options.location.as_deref(), &rules)?;
+    refuse_shared_folder(&table.name, &metadata, &scope, options, &rules)?;
     let store = stores.store(metadata.location())?;
+    store.as_local().map_or(Ok(()), |local| scope.refuse_links(&metadata, local))?;
     let identity = FileIdentity::new(rules.clone(), store.as_local().cloned());
 
     let mut references = References::read(&table, &scope, &identity, task).await?;
@@ -98,13 +103,17 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
     search.drop_link_targets(&store);
     search.refuse_mismatches(&table.name)?;
 
-    let mut newest = references.newest_metadata(handle, task, identity, table);
+    let mut newest = references.newest_metadata(handle, task, identity, table.clone());
     newest.spare_live_files(&mut search.orphans).await?;
     search.orphans.retain(|file| file.status != FileStatus::Spared(SkipReason::LiveAgain));
 
     let seen = newest.seen();
-    refuse_foreign_tables(seen, &rules, &scope, &search.metadata_files, &mut references, &stores).await?;
-    let dangling = refuse_unshown_files(&seen.name, options, &scope, &mut references, &search, &stores, task).await?;
+    let shows_everything = scope.whole_table && options.file_list_view.is_none();
+    refuse_foreign_tables(seen, &rules, &scope, shows_everything, &search, &mut references, &stores).await?;
+    let changed = !seen.is_same_version(&table);
+    let dangling = refuse_unshown_files(&seen.name, changed, options, &mut references, &search, &stores, task).await?;
+
+    keep_files_with_other_names(&mut references, &mut search, &store, task).await?;
 
     let Search { mut metrics, orphans, .. } = search;
     metrics.dangling_references_count = dangling;
@@ -123,19 +132,53 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
         considered: metrics.scanned_files_count,
     };
     let name = seen.name.clone();
-    let deletion = DeletionPlan::check(&name, orphans, metadata.roots(rules), false, &limits)?;
-    Ok(OrphanPlan { table: name, deletion, newest, metrics, notices })
+    let mut deletion = DeletionPlan::check(&name, orphans, metadata.roots(rules), false, &limits)?;
+    deletion.preview(&stores).await?;
+    let max_concurrent_deletes = options.max_concurrent_deletes;
+    Ok(OrphanPlan { table: name, deletion, newest, max_concurrent_deletes, metrics, notices })
 }
 
-fn refuse_without_gc(table: &LoadedTable) -> Result<()> {
-    match table.metadata.properties().gc_disabled() {
+/// Refuses a catalog's table that writes its metadata elsewhere: what is here may be old, and the newest is unknown.
+fn refuse_metadata_elsewhere(table: &LoadedTable) -> Result<()> {
+    let metadata = &table.metadata;
+    let elsewhere = metadata.properties().get("write.metadata.path").and_then(|path| Location::parse(path).ok());
+    let rules = PathRules::new(metadata.location());
+    let own = metadata.location().child("metadata");
+    match elsewhere.filter(|path| table.ownership == Ownership::UnknownCatalog && !rules.same_place(path, &own)) {
         None => Ok(()),
-        Some(value) => Err(Error::GcDisabled {
-            operation: "delete orphan files",
+        Some(path) => Err(Error::UnclearOwner {
             table: table.name.clone(),
-            value: value.to_string(),
+            why: format!(
+                "write.metadata.path is {path}, so newer metadata than what lies below the table may be there, and what it \
+                 names would count as orphans. Name the table in its catalog"
+            ),
         }),
     }
+}
+
+/// Refuses a folder outside of the table's location unless the caller says that no other table uses it: several tables may
+/// write to one `write.data.path`, and the others leave no metadata there to tell by.
+fn refuse_shared_folder(
+    table: &str,
+    metadata: &TableMetadata,
+    scope: &Scope,
+    options: &RemoveOrphanFiles,
+    rules: &PathRules,
+) -> Result<()> {
+    let own = Root { location: metadata.location().clone(), named_by: "location" };
+    let is_own = scope.whole_table || Roots::new(vec![own], rules.clone()).contains(&scope.folder.to_text());
+    if is_own || options.exclusive_location {
+        return Ok(());
+    }
+    Err(Error::Guard {
+        table: table.into(),
+        found: format!(
+            "{} lies outside of the table's own location {}. Other tables may write there too, and their files would count \
+             as orphans. If really no other table does, give exclusive_location => true",
+            scope.folder,
+            metadata.location()
+        ),
+    })
 }
 
 /// The roots that a search of the whole table leaves out because they lie elsewhere.
@@ -145,8 +188,8 @@ fn unscanned_roots(metadata: &TableMetadata, scope: &Scope, rules: &PathRules) -
     }
     let inside = scope.as_roots(rules);
     let roots = metadata.roots(rules.clone());
-    let elsewhere = roots.iter().filter(|root| {
-        !rules.same_place(&root.location, &scope.folder) && !inside.contains(&root.location.to_string())
-    });
+    let elsewhere = roots
+        .iter()
+        .filter(|root| !rules.same_place(&root.location, &scope.folder) && !inside.contains(&root.location.to_text()));
     elsewhere.map(|root| format!("{} ({})", root.location, root.named_by)).collect()
 }

@@ -1,16 +1,16 @@
 //! Going through the listed files.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use futures::TryStreamExt;
 
 use super::listing::{HiddenNames, is_metadata_file, kind_by_name};
-use super::references::References;
+use super::references::{Named, References};
 use super::{PrefixMismatchMode, RemoveOrphanFiles};
 use crate::error::{Error, Result};
-use crate::reachability::Liveness;
 use crate::report::{FileOutcome, FileStatus, Metrics, SkipReason};
-use crate::storage::{Listed, ListedFile, Store};
+use crate::storage::{Listed, ListedFile, LocalFiles, Store};
 use crate::table::FilePrefix;
 use crate::table::location::split;
 
@@ -34,8 +34,12 @@ pub(super) struct Search {
     link_targets: HashSet<String>,
     /// Files that are named like table metadata, but that the table's own metadata doesn't name.
     pub metadata_files: Vec<String>,
-    /// How many listed files something names.
-    pub matched: u64,
+    /// Links that are named like a metadata folder: a table's metadata may lie behind them.
+    pub metadata_links: Vec<String>,
+    /// How many listed files are live data or delete files.
+    pub matched_content: u64,
+    /// The paths so far, for a list of files that may name one twice; a listing doesn't.
+    listed_paths: Option<HashSet<String>>,
 }
 
 impl Search {
@@ -50,7 +54,9 @@ impl Search {
             mismatches: Vec::new(),
             link_targets: HashSet::new(),
             metadata_files: Vec::new(),
-            matched: 0,
+            metadata_links: Vec::new(),
+            matched_content: 0,
+            listed_paths: options.file_list_view.is_some().then(HashSet::new),
         }
     }
 
@@ -68,8 +74,9 @@ impl Search {
                 Listed::File(file) => self.file(location, file, references),
                 Listed::Link { target, .. } => {
                     // The link itself is what the metadata may name; it is never deleted.
-                    if references.probe(&location) == Liveness::Live {
-                        self.matched += 1;
+                    self.note_match(&references.probe(&location));
+                    if location.ends_with("/metadata") {
+                        self.metadata_links.push(location);
                     }
                     self.link_targets.extend(target);
                     self.metrics.count_skipped(SkipReason::UnsupportedName);
@@ -84,10 +91,12 @@ impl Search {
     }
 
     fn file(&mut self, location: String, file: ListedFile, references: &mut References) {
+        if self.is_repeated(&file.path) {
+            return;
+        }
         self.metrics.scanned_files_count += 1;
-        let liveness = references.probe(&location);
-        if liveness == Liveness::Live {
-            self.matched += 1;
+        let named = references.probe(&location);
+        if self.note_match(&named) {
             return;
         }
         if location.rsplit('/').next().is_some_and(is_metadata_file) {
@@ -96,23 +105,22 @@ impl Search {
         if let Err(why) = self.may_be_considered(&file) {
             return self.metrics.count_skipped(why);
         }
-        let reason = match (liveness, self.mode) {
-            (Liveness::OtherPrefix(prefix), PrefixMismatchMode::Error) => {
+        let reason: Cow<'static, str> = match (named, self.mode) {
+            (Named::OtherPrefix(prefix), PrefixMismatchMode::Error) => {
                 return self.mismatches.push((location, prefix));
             }
-            (Liveness::OtherPrefix(_), PrefixMismatchMode::Ignore) => {
+            (Named::OtherPrefix(_), PrefixMismatchMode::Ignore) => {
                 return self.metrics.count_skipped(SkipReason::PrefixMismatch);
             }
-            (Liveness::OtherPrefix(prefix), PrefixMismatchMode::Delete) => {
-                format!(
-                    "nothing names it; its path is live under {prefix}, which prefix_mismatch_mode = DELETE ignores"
-                )
-            }
+            (Named::OtherPrefix(prefix), PrefixMismatchMode::Delete) => format!(
+                "nothing names it; its path is live under {prefix}, which prefix_mismatch_mode = DELETE ignores"
+            )
+            .into(),
             // A live file of the same name somewhere else may be this very file under an address we don't recognise.
             _ if references.is_named_elsewhere(&location) => {
                 return self.metrics.count_skipped(SkipReason::PrefixMismatch);
             }
-            _ => "nothing in the table's metadata names it".to_string(),
+            _ => "nothing in the table's metadata names it".into(),
         };
         self.orphans.push(FileOutcome {
             kind: kind_by_name(&file.path),
@@ -123,6 +131,16 @@ impl Search {
             reason,
             status: FileStatus::Planned,
         });
+    }
+
+    /// True if something names the file.
+    fn note_match(&mut self, named: &Named) -> bool {
+        self.matched_content += u64::from(*named == Named::Content);
+        matches!(named, Named::Content | Named::Structure)
+    }
+
+    fn is_repeated(&mut self, path: &str) -> bool {
+        self.listed_paths.as_mut().is_some_and(|paths| !paths.insert(path.to_string()))
     }
 
     fn may_be_considered(&self, file: &ListedFile) -> std::result::Result<(), SkipReason> {
@@ -143,7 +161,7 @@ impl Search {
         let (targets, metrics) = (&self.link_targets, &mut self.metrics);
         self.orphans.retain(|file| {
             let path = split(&file.path).path;
-            let is_target = targets.contains(path) || local.canonical(path).is_some_and(|own| targets.contains(&own));
+            let is_target = targets.contains(path) || canonical_is_in(local, path, targets);
             if is_target {
                 metrics.count_skipped(SkipReason::UnsupportedName);
             }
@@ -178,5 +196,13 @@ impl Search {
                 pairs.join(", ")
             ),
         })
+    }
+}
+
+/// True if the path with all links resolved is among the targets, or can't be resolved.
+fn canonical_is_in(local: &LocalFiles, path: &str, targets: &HashSet<String>) -> bool {
+    match local.canonical(path) {
+        Ok(canonical) => canonical.is_some_and(|canonical| targets.contains(&canonical)),
+        Err(_) => true,
     }
 }

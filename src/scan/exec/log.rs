@@ -13,6 +13,8 @@ pub(crate) struct Unreadable {
     pub(crate) why: String,
     /// Its place in the list of files that the scan was made with.
     pub(crate) index: usize,
+    /// It is not there; otherwise it is there and broken.
+    pub(crate) missing: bool,
 }
 
 /// The record of one scan, shared by its streams and whoever asks afterwards.

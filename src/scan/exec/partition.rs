@@ -103,7 +103,12 @@ impl<S: FileSource> PartitionScan<S> {
                 Err(error) => {
                     if error.is_about_the_file() {
                         let location = self.source.location(index).to_string();
-                        self.log.note(Unreadable { location, why: error.to_string(), index });
+                        self.log.note(Unreadable {
+                            location,
+                            why: error.to_string(),
+                            index,
+                            missing: error.is_not_found(),
+                        });
                     }
                     if self.on_unreadable == OnUnreadable::Fail || !error.is_about_the_file() {
                         return Err(error.into());

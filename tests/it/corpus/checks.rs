@@ -83,6 +83,10 @@ impl Case {
             None if !run["error"].is_null() => return refused(self, copy, &call, run, self.words_of_error(run)).await,
             _ => {}
         }
+        if let Some(Ours::AsksFor(argument)) = difference {
+            refused(self, copy, &call, run, &[argument]).await?;
+            call = Call::new(self, run, &[(argument, "true")]);
+        }
         let owned_by_a_catalog = text(&self.expected["catalog"]).starts_with("jdbc");
         if owned_by_a_catalog && call.is_expiry() {
             let before = disk(&copy.path());

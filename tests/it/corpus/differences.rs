@@ -14,6 +14,8 @@ pub enum Ours {
     AsIn(&'static str),
     /// Delete nothing.
     DeletesNothing,
+    /// Refuse, and name this argument; with it do what the reference does.
+    AsksFor(&'static str),
 }
 
 pub struct Difference {
@@ -62,6 +64,12 @@ pub const DIFFERENCES: &[Difference] = &[
         runs: &["orphans_case_root"],
         ours: Ours::Refuses(&["location"]),
         why: "the folder above the table is not the table's: the reference deletes the neighbours' files",
+    },
+    Difference {
+        case: "data_path_elsewhere",
+        runs: &["orphans_data_path"],
+        ours: Ours::AsksFor("exclusive_location"),
+        why: "several tables may write to one data path: the reference deletes the files of the others",
     },
     Difference {
         case: "data_path_elsewhere",
