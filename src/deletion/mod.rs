@@ -18,7 +18,7 @@ pub(crate) use newest::NewestMetadata;
 
 use crate::error::{Error, Result};
 use crate::maintenance::Cancellation;
-use crate::report::{FileOutcome, FileStatus, SkipReason};
+use crate::report::{FileOutcome, FileStatus, Operation, SkipReason};
 use crate::storage::{StoreKind, Stores};
 use crate::table::{Location, Roots};
 
@@ -42,8 +42,8 @@ pub(crate) struct DeletionOptions {
     pub concurrency: usize,
     /// Stops the run between two batches.
     pub cancellation: Cancellation,
-    /// What an error message says of the commit that came before.
-    pub committed: &'static str,
+    /// What is being done: after a commit the first batch goes even if the run was cancelled meanwhile.
+    pub operation: Operation,
 }
 
 impl DeletionPlan {
@@ -134,7 +134,7 @@ fn is_expressible(path: &str) -> bool {
 /// the newest metadata can't be read any more, nothing further is deleted and the rest counts as failed.
 ///
 /// # Errors
-/// [`Error::Cancelled`] between two batches.
+/// [`Error::Cancelled`] between two batches; where nothing was committed, also before the first.
 pub(crate) async fn delete_files(
     plan: DeletionPlan,
     stores: &Stores,
@@ -152,9 +152,10 @@ pub(crate) async fn delete_files(
     };
     let mut deleted = 0;
     let mut stopped: Option<String> = None;
-    for batch in files.chunks_mut(BATCH) {
-        if options.cancellation.is_cancelled() {
-            return Err(Error::Cancelled { deleted, planned, committed: options.committed });
+    for (index, batch) in files.chunks_mut(BATCH).enumerate() {
+        let may_stop = index > 0 || options.operation == Operation::RemoveOrphanFiles;
+        if may_stop && options.cancellation.is_cancelled() {
+            return Err(Error::Cancelled { deleted, planned, committed: options.operation.committed() });
         }
         if stopped.is_none() && batch.iter().any(|file| file.status == FileStatus::Planned) {
             stopped = newest.spare_live_files(batch).await.err().map(|error| error.to_string());

@@ -3,12 +3,17 @@
 //! What a test compares with is never computed by the crate under test: `table` reads metadata, manifest lists and
 //! manifests by itself, `model` decides by itself which snapshots go, and the rest was recorded from the reference.
 
+mod api;
 mod cli;
 mod corpus;
 mod docs;
 mod generated;
+mod hostile;
 mod model;
 mod property;
 mod pyiceberg;
+mod races;
+mod stores;
 mod support;
 mod table;
+mod watched;

@@ -9,9 +9,9 @@ use std::time::SystemTime;
 
 use datafusion::arrow::array::{Array, RecordBatch};
 use datafusion::arrow::util::display::array_value_to_string;
+use datafusion::error::DataFusionError;
 use datafusion::prelude::SessionContext;
-use iceberg_maintenance::FixedClock;
-use iceberg_maintenance::{Maintenance, MaintenanceSql};
+use iceberg_maintenance::{FixedClock, Maintenance, MaintenanceBuilder, MaintenanceSql};
 use object_store::local::LocalFileSystem;
 
 /// Fails the enclosing function, which returns `Result<_, String>`, with a message.
@@ -134,17 +134,23 @@ pub type MetricRows = BTreeMap<String, i64>;
 /// A session with maintenance registered.
 pub struct Session {
     pub context: SessionContext,
+    pub maintenance: Maintenance,
 }
 
 impl Session {
     /// A session on the local file system. `now_ms` stops its clock.
     pub fn new(now_ms: Option<i64>) -> Self {
+        Self::with(match now_ms {
+            Some(now_ms) => Maintenance::builder().clock(Arc::new(FixedClock(now_ms))),
+            None => Maintenance::builder(),
+        })
+    }
+
+    /// A session with maintenance set up in a way of its own.
+    pub fn with(builder: MaintenanceBuilder) -> Self {
         let context = SessionContext::new();
-        match now_ms {
-            Some(now_ms) => Maintenance::builder().clock(Arc::new(FixedClock(now_ms))).register(&context).unwrap(),
-            None => iceberg_maintenance::register(&context).unwrap(),
-        };
-        Self { context }
+        let maintenance = builder.register(&context).unwrap();
+        Self { context, maintenance }
     }
 
     /// A session whose `file://` is what lies below `root`.
@@ -159,6 +165,19 @@ impl Session {
     pub async fn run(&self, sql: &str) -> Result<Vec<RecordBatch>, String> {
         let frame = self.context.maintenance_sql(sql).await.map_err(|e| e.to_string())?;
         frame.collect().await.map_err(|e| e.to_string())
+    }
+
+    /// Runs a statement that must fail; the error is looked at with [`iceberg_maintenance::Error::find`].
+    pub async fn failure(&self, sql: &str) -> DataFusionError {
+        let outcome = async { self.context.maintenance_sql(sql).await?.collect().await };
+        outcome.await.expect_err(sql)
+    }
+
+    /// The paths and their status of a statement with `output => 'files'`, sorted by path.
+    pub async fn statuses(&self, sql: &str) -> BTreeMap<String, String> {
+        let text = |row: &Row, name: &str| row[name].clone().unwrap();
+        let rows = self.rows(sql).await.unwrap();
+        rows.iter().map(|row| (text(row, "file_path"), text(row, "status"))).collect()
     }
 
     /// Runs a statement and returns its rows.

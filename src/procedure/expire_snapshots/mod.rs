@@ -112,12 +112,27 @@ pub(crate) async fn commit(plan: ExpirePlan, task: &Arc<TaskContext>) -> Result<
     match plan.handle.commit(&plan.table, plan.commit_request(), &runtime).await? {
         CommitOutcome::Conflict(why) => Ok(Attempt::Conflict(why)),
         CommitOutcome::Unknown(why) => Err(Error::CommitUnknown { table: plan.table.name.clone(), why }),
-        CommitOutcome::Committed { notices, .. } => {
-            let newest = plan.handle.load(&runtime).await?;
-            let mut committed = confirm(plan, newest, task)?;
+        CommitOutcome::Committed { metadata_location, notices } => {
+            let table = plan.table.name.clone();
+            let confirmed = match plan.handle.load(&runtime).await {
+                Ok(newest) => confirm(plan, newest, task),
+                Err(error) => Err(error),
+            };
+            let mut committed = confirmed.map_err(|error| unconfirmed(table, &metadata_location, error))?;
             committed.summary.notices.extend(notices);
             Ok(Attempt::Committed(Box::new(committed)))
         }
+    }
+}
+
+/// An error that came after the catalog had taken a commit must not read as if nothing had happened.
+fn unconfirmed(table: String, metadata_location: &str, error: Error) -> Error {
+    match error {
+        Error::CommitUnknown { .. } => error,
+        error => Error::CommitUnknown {
+            table,
+            why: format!("the catalog took {metadata_location}, but the table could not be looked at again: {error}"),
+        },
     }
 }
 
@@ -200,7 +215,7 @@ pub(crate) async fn delete(committed: CommittedExpiry, context: &RunContext) -> 
     let delete_options = DeletionOptions {
         concurrency: options.max_concurrent_deletes.unwrap_or(context.options().max_concurrent_deletes),
         cancellation: context.cancellation.clone(),
-        committed: Operation::ExpireSnapshots.committed(),
+        operation: Operation::ExpireSnapshots,
     };
     let stores = Stores::new(context.task.runtime_env());
     let files = delete_files(deletion, &stores, &mut newest, &delete_options).await?;

@@ -110,7 +110,7 @@ pub(crate) async fn execute(plan: OrphanPlan, context: &RunContext) -> Result<Re
     let options = DeletionOptions {
         concurrency: max_concurrent_deletes.unwrap_or(context.options().max_concurrent_deletes),
         cancellation: context.cancellation.clone(),
-        committed: Operation::RemoveOrphanFiles.committed(),
+        operation: Operation::RemoveOrphanFiles,
     };
     let stores = crate::storage::Stores::new(context.task.runtime_env());
     let files = delete_files(deletion, &stores, &mut newest, &options).await?;

@@ -1,0 +1,524 @@
+//! Other writers, at every moment at which they can come: a catalog that lets them commit before, within and after ours.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use iceberg_maintenance::catalog::{Catalog, CommitOutcome, FileSystemCatalog, LoadedTable, TableCommit, TableName};
+use iceberg_maintenance::fixtures::{self, History, Ref};
+use iceberg_maintenance::report::{FileStatus, SkipReason};
+use iceberg_maintenance::retention::RetentionPolicy;
+use iceberg_maintenance::{Error, ExpireSnapshots, FixedClock, Maintenance, RemoveOrphanFiles};
+use serde_json::{Value, json};
+
+use crate::support::{Disk, Session, disk, files};
+use crate::table::Table;
+
+const DAY_MS: i64 = 24 * 3600 * 1000;
+const BEGIN_MS: i64 = 1_700_000_000_000;
+const NOW_MS: i64 = BEGIN_MS + 60 * DAY_MS;
+
+/// When something happens; each kind of moment is counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    BeforeLoad(usize),
+    BeforeCommit(usize),
+    AfterCommit(usize),
+    /// Before the question whether a loaded table is still the current one.
+    BeforeLook(usize),
+}
+
+/// What happens at a moment. An outcome is given in place of the real one; before a commit it is then not made at all.
+type Event = Box<dyn FnMut(Moment) -> Option<CommitOutcome> + Send>;
+
+/// A file-system catalog that others commit to, too.
+struct BusyCatalog {
+    inner: FileSystemCatalog,
+    event: Mutex<Event>,
+    moments: Mutex<Vec<Moment>>,
+}
+
+impl fmt::Debug for BusyCatalog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BusyCatalog").field("moments", &self.moments).finish_non_exhaustive()
+    }
+}
+
+impl BusyCatalog {
+    fn pass(&self, moment: fn(usize) -> Moment) -> Option<CommitOutcome> {
+        let mut moments = self.moments.lock().unwrap();
+        let now = (1..).map(moment).find(|moment| !moments.contains(moment)).unwrap();
+        moments.push(now);
+        (self.event.lock().unwrap())(now)
+    }
+
+    fn count(&self, is: fn(&Moment) -> bool) -> usize {
+        self.moments.lock().unwrap().iter().filter(|moment| is(moment)).count()
+    }
+
+    fn loads(&self) -> usize {
+        self.count(|moment| matches!(moment, Moment::BeforeLoad(_)))
+    }
+
+    fn commits(&self) -> usize {
+        self.count(|moment| matches!(moment, Moment::BeforeCommit(_)))
+    }
+
+    fn looks(&self) -> usize {
+        self.count(|moment| matches!(moment, Moment::BeforeLook(_)))
+    }
+}
+
+#[async_trait]
+impl Catalog for BusyCatalog {
+    async fn load(&self, table: &TableName, runtime: &Arc<RuntimeEnv>) -> Result<LoadedTable, Error> {
+        self.pass(Moment::BeforeLoad);
+        self.inner.load(table, runtime).await
+    }
+
+    async fn commit(
+        &self,
+        table: &TableName,
+        base: &LoadedTable,
+        commit: &TableCommit,
+        runtime: &Arc<RuntimeEnv>,
+    ) -> Result<CommitOutcome, Error> {
+        if let Some(outcome) = self.pass(Moment::BeforeCommit) {
+            return Ok(outcome);
+        }
+        let outcome = self.inner.commit(table, base, commit, runtime).await?;
+        Ok(self.pass(Moment::AfterCommit).unwrap_or(outcome))
+    }
+
+    async fn is_current(
+        &self,
+        table: &TableName,
+        loaded: &LoadedTable,
+        runtime: &Arc<RuntimeEnv>,
+    ) -> Result<bool, Error> {
+        self.pass(Moment::BeforeLook);
+        self.inner.is_current(table, loaded, runtime).await
+    }
+}
+
+/// A table on disk, `own.t`, in which snapshots 1 and 2 expire and 3 stays. `a` and `b` came with 1, `a` went with 2.
+struct Scene {
+    _warehouse: tempfile::TempDir,
+    folder: PathBuf,
+    location: String,
+    history: History,
+    before: Disk,
+    session: Session,
+    catalog: Arc<BusyCatalog>,
+}
+
+impl Scene {
+    fn new(prepare: impl FnOnce(&mut History)) -> Self {
+        let warehouse = tempfile::tempdir().unwrap();
+        let folder = warehouse.path().canonicalize().unwrap().join("t");
+        let location = format!("file:{}", folder.display());
+        let table = fixtures::Table {
+            location: Some(location.clone()),
+            last_updated_ms: BEGIN_MS,
+            modified_ms: Some(BEGIN_MS),
+            ..fixtures::Table::new(2)
+        };
+        let mut history = History::new(table);
+        history.append(BEGIN_MS + DAY_MS, ["a", "b"]);
+        history.overwrite(BEGIN_MS + 2 * DAY_MS, ["a"], ["c"]);
+        history.append(BEGIN_MS + 3 * DAY_MS, ["d"]);
+        prepare(&mut history);
+        history.table().write(&folder).unwrap();
+        let catalog = Arc::new(BusyCatalog {
+            inner: FileSystemCatalog::with_warehouse(folder.parent().unwrap().to_str().unwrap()),
+            event: Mutex::new(Box::new(|_| None)),
+            moments: Mutex::default(),
+        });
+        let clock = Arc::new(FixedClock(NOW_MS));
+        let session = Session::with(Maintenance::builder().clock(clock).catalog("own", catalog.clone()));
+        let before = disk(&folder);
+        Self { _warehouse: warehouse, folder, location, history, before, session, catalog }
+    }
+
+    fn on(&self, event: impl FnMut(Moment) -> Option<CommitOutcome> + Send + 'static) {
+        *self.catalog.event.lock().unwrap() = Box::new(event);
+    }
+
+    /// Lets somebody else do something at one moment.
+    fn at(&self, when: Moment, mut deed: impl FnMut() + Send + 'static) {
+        self.on(move |moment| {
+            if moment == when {
+                deed();
+            }
+            None
+        });
+    }
+
+    /// Another writer, whose commit was prepared as the next operation of the same history.
+    fn writer(&self, operation: impl FnOnce(&mut History)) -> Writer {
+        let mut history = self.history.clone();
+        operation(&mut history);
+        let desk = tempfile::tempdir().unwrap();
+        history.table().write(desk.path()).unwrap();
+        Writer { desk, folder: self.folder.clone() }
+    }
+
+    fn editor(&self, edit: impl Fn(&mut Value) + Send + 'static) -> impl FnMut() + Send + 'static {
+        let folder = self.folder.clone();
+        move || commit_edit(&folder, &edit)
+    }
+
+    async fn expire(&self) -> Result<iceberg_maintenance::report::Report, Error> {
+        self.session.maintenance.expire_snapshots("own.t", &ExpireSnapshots::default()).await
+    }
+
+    fn newest(&self) -> Table {
+        Table::read(Path::new("/"), self.folder.to_str().unwrap())
+    }
+
+    /// Files that were there at first and are not any more.
+    fn gone(&self) -> BTreeSet<String> {
+        files(&self.before).difference(&files(&disk(&self.folder))).cloned().collect()
+    }
+
+    /// The files that go when these snapshots do.
+    fn dead_without(&self, expired: &[i64]) -> BTreeSet<String> {
+        let dead = self.history.table().only_needed_by(&expired.iter().copied().collect());
+        dead.into_iter().map(|file| file.path).collect()
+    }
+
+    /// Everything that the newest metadata names is there.
+    fn is_whole(&self) {
+        let table = self.newest();
+        let missing: Vec<_> =
+            table.referenced().unwrap().into_iter().filter(|file| !Path::new(file).exists()).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+}
+
+struct Writer {
+    desk: tempfile::TempDir,
+    folder: PathBuf,
+}
+
+impl Writer {
+    /// Puts the prepared snapshot on top of whatever the newest metadata is now.
+    fn commit(&self) {
+        for file in files(&disk(self.desk.path())) {
+            let target = self.folder.join(&file);
+            if !target.exists() && !file.ends_with(".metadata.json") {
+                fs::copy(self.desk.path().join(&file), target).unwrap();
+            }
+        }
+        let prepared = Table::read(Path::new("/"), self.desk.path().to_str().unwrap()).metadata;
+        commit_edit(&self.folder, &|newest| {
+            let snapshot = prepared["snapshots"].as_array().unwrap().last().unwrap().clone();
+            newest["refs"]["main"]["snapshot-id"] = snapshot["snapshot-id"].clone();
+            newest["current-snapshot-id"] = snapshot["snapshot-id"].clone();
+            newest["last-sequence-number"] = prepared["last-sequence-number"].clone();
+            let entry = json!({"timestamp-ms": snapshot["timestamp-ms"], "snapshot-id": snapshot["snapshot-id"]});
+            newest["snapshot-log"].as_array_mut().unwrap().push(entry);
+            newest["snapshots"].as_array_mut().unwrap().push(snapshot);
+        });
+    }
+}
+
+/// Commits an edit of the newest metadata, as any writer does: the next version, then the hint.
+fn commit_edit(folder: &Path, edit: &dyn Fn(&mut Value)) {
+    let newest = Table::read(Path::new("/"), folder.to_str().unwrap());
+    let name = newest.metadata_path.rsplit('/').next().unwrap();
+    let version: u32 = name.trim_start_matches('v').trim_end_matches(".metadata.json").parse().unwrap();
+    let mut document = newest.metadata;
+    edit(&mut document);
+    let log =
+        json!({"timestamp-ms": document["last-updated-ms"], "metadata-file": format!("file:{}", newest.metadata_path)});
+    document["metadata-log"].as_array_mut().unwrap().push(log);
+    let metadata = folder.join("metadata");
+    fs::write(metadata.join(format!("v{}.metadata.json", version + 1)), document.to_string()).unwrap();
+    fs::write(metadata.join("version-hint.text"), (version + 1).to_string()).unwrap();
+}
+
+fn append_e(history: &mut History) {
+    history.append(BEGIN_MS + 4 * DAY_MS, ["e"]);
+}
+
+#[tokio::test]
+async fn a_lost_race_is_planned_again_on_top_of_the_winner() {
+    let scene = Scene::new(|_| {});
+    let writer = scene.writer(append_e);
+    scene.at(Moment::BeforeCommit(1), move || writer.commit());
+    let report = scene.expire().await.unwrap();
+    assert_eq!(report.metrics.deleted_snapshots_count, 3, "3 is no head any more");
+    assert_eq!(scene.catalog.commits(), 2);
+    assert_eq!(scene.newest().snapshot_ids(), BTreeSet::from([4]));
+    assert!(scene.dead_without(&[1, 2]).is_subset(&scene.gone()));
+    scene.is_whole();
+}
+
+#[tokio::test]
+async fn endless_conflicts_end_as_one() {
+    let scene = Scene::new(|history| {
+        history.table_mut().property("commit.retry.num-retries", "1");
+    });
+    let mut busy = scene.editor(|document| document["properties"]["touched"] = json!("again"));
+    scene.on(move |moment| {
+        if matches!(moment, Moment::BeforeCommit(_)) {
+            busy();
+        }
+        None
+    });
+    let error = scene.expire().await.unwrap_err();
+    assert!(matches!(error, Error::Conflict { attempts: 2, .. }), "{error}");
+    assert_eq!(scene.gone(), BTreeSet::new());
+    assert_eq!(scene.newest().snapshot_ids(), BTreeSet::from([1, 2, 3]));
+}
+
+#[tokio::test]
+async fn a_tag_made_meanwhile_keeps_its_snapshot() {
+    let scene = Scene::new(|_| {});
+    let tag = |document: &mut Value| document["refs"]["audit"] = json!({"snapshot-id": 1, "type": "tag"});
+    scene.at(Moment::BeforeCommit(1), scene.editor(tag));
+    let report = scene.expire().await.unwrap();
+    assert_eq!(report.metrics.deleted_snapshots_count, 1);
+    let newest = scene.newest();
+    assert_eq!((newest.snapshot_ids(), newest.refs().len()), (BTreeSet::from([1, 3]), 2));
+    assert_eq!(scene.gone(), scene.dead_without(&[2]));
+    scene.is_whole();
+}
+
+#[tokio::test]
+async fn an_unknown_outcome_deletes_nothing_whether_it_happened_or_not() {
+    for happened in [false, true] {
+        let scene = Scene::new(|_| {});
+        scene.on(move |moment| match (moment, happened) {
+            (Moment::BeforeCommit(_), false) | (Moment::AfterCommit(_), true) => {
+                Some(CommitOutcome::Unknown("time-out".into()))
+            }
+            _ => None,
+        });
+        let error = scene.expire().await.unwrap_err();
+        assert!(matches!(error, Error::CommitUnknown { .. }) && !error.is_partial(), "{error}");
+        assert_eq!((scene.gone(), scene.catalog.commits()), (BTreeSet::new(), 1));
+    }
+}
+
+#[tokio::test]
+async fn a_catalog_that_says_committed_is_not_believed() {
+    let scene = Scene::new(|_| {});
+    scene.on(|moment| {
+        let committed = CommitOutcome::Committed { metadata_location: "v5.metadata.json".into(), notices: vec![] };
+        matches!(moment, Moment::BeforeCommit(_)).then_some(committed)
+    });
+    let error = scene.expire().await.unwrap_err();
+    assert!(matches!(error, Error::CommitUnknown { .. }), "{error}");
+    assert!(error.to_string().contains("still has snapshot"), "{error}");
+    assert_eq!(disk(&scene.folder), scene.before);
+}
+
+#[tokio::test]
+async fn a_commit_that_lost_a_ref_deletes_nothing() {
+    let scene = Scene::new(|history| {
+        history.tag("keep", 3);
+    });
+    scene.at(
+        Moment::AfterCommit(1),
+        scene.editor(|document| _ = document["refs"].as_object_mut().unwrap().remove("keep")),
+    );
+    let error = scene.expire().await.unwrap_err();
+    assert!(matches!(error, Error::CommitUnknown { .. }), "{error}");
+    assert!(error.to_string().contains("has no ref keep"), "{error}");
+    assert_eq!(scene.gone(), BTreeSet::new());
+}
+
+#[tokio::test]
+async fn a_file_that_comes_back_after_the_commit_is_spared() {
+    for moment in [Moment::AfterCommit(1), Moment::BeforeLook(1)] {
+        let scene = Scene::new(|_| {});
+        let writer = scene.writer(|history| _ = history.re_add(BEGIN_MS + 4 * DAY_MS, ["a"]));
+        scene.at(moment, move || writer.commit());
+        let report = scene.expire().await.unwrap();
+        assert_eq!(report.metrics.skipped_live_again_count, 1, "{moment:?}");
+        let spared: Vec<_> =
+            report.files.iter().filter(|file| file.status == FileStatus::Spared(SkipReason::LiveAgain)).collect();
+        assert_eq!(spared.len(), 1);
+        assert_eq!(spared[0].path, format!("{}/data/a.parquet", scene.location));
+        let mut dead = scene.dead_without(&[1, 2]);
+        assert!(dead.remove("data/a.parquet"));
+        assert_eq!(scene.gone(), dead, "{moment:?}");
+        assert_eq!(scene.newest().snapshot_ids(), BTreeSet::from([3, 4]));
+        scene.is_whole();
+    }
+}
+
+#[tokio::test]
+async fn a_rollback_to_an_expired_snapshot_after_the_commit_spares_all_its_files() {
+    let scene = Scene::new(|_| {});
+    let old = scene.newest().metadata;
+    let restore = move |document: &mut Value| {
+        document["snapshots"].as_array_mut().unwrap().insert(0, old["snapshots"][0].clone());
+        document["refs"]["saved"] = json!({"snapshot-id": 1, "type": "branch"});
+    };
+    scene.at(Moment::BeforeLook(1), scene.editor(restore));
+    let report = scene.expire().await.unwrap();
+    assert_eq!(scene.gone(), scene.dead_without(&[2]));
+    assert_eq!(
+        report.metrics.skipped_live_again_count as usize,
+        scene.dead_without(&[1, 2]).len() - scene.gone().len()
+    );
+    scene.is_whole();
+}
+
+#[tokio::test]
+async fn a_table_that_was_replaced_after_the_commit_loses_nothing() {
+    let replace = |document: &mut Value| document["table-uuid"] = json!("11111111-2222-3333-4444-555555555555");
+    let scene = Scene::new(|_| {});
+    scene.at(Moment::AfterCommit(1), scene.editor(replace));
+    let error = scene.expire().await.unwrap_err();
+    assert!(matches!(error, Error::CommitUnknown { .. }), "{error}");
+    assert_eq!(scene.gone(), BTreeSet::new());
+
+    let scene = Scene::new(|_| {});
+    scene.at(Moment::BeforeLook(1), scene.editor(replace));
+    let report = scene.expire().await.unwrap();
+    let error = report.require_complete().unwrap_err();
+    assert!(error.to_string().contains("the table was replaced"), "{error}");
+    assert_eq!(report.metrics.failed_deletions_count as usize, scene.dead_without(&[1, 2]).len());
+    assert_eq!(scene.gone(), BTreeSet::new());
+}
+
+#[tokio::test]
+async fn a_plan_is_only_good_for_the_table_that_it_was_made_on() {
+    let edits: [fn(&mut Value); 2] = [
+        |document| document["refs"]["new"] = json!({"snapshot-id": 3, "type": "tag"}),
+        |document| document["properties"]["touched"] = json!("yes"),
+    ];
+    for edit in edits {
+        let scene = Scene::new(|_| {});
+        let maintenance = &scene.session.maintenance;
+        let plan = maintenance.plan_expire_snapshots("own.t", &ExpireSnapshots::default()).await.unwrap();
+        scene.editor(edit)();
+        let error = maintenance.commit(plan).await.unwrap_err();
+        assert!(matches!(error, Error::Conflict { attempts: 1, .. }), "{error}");
+        assert_eq!(scene.gone(), BTreeSet::new());
+        assert_eq!(scene.newest().snapshot_ids(), BTreeSet::from([1, 2, 3]));
+    }
+}
+
+#[tokio::test]
+async fn a_table_made_anew_under_the_same_names_is_another_one() {
+    let as_first_version = |history: &mut History| {
+        history.table_mut().version = 1;
+        history.table_mut().versions.clear();
+    };
+    let scene = Scene::new(as_first_version);
+    let maintenance = &scene.session.maintenance;
+    let plan = maintenance.plan_expire_snapshots("own.t", &ExpireSnapshots::default()).await.unwrap();
+    fs::remove_dir_all(&scene.folder).unwrap();
+    let mut anew = scene.history.clone();
+    anew.table_mut().uuid = Some(fixtures::uuid_of("another"));
+    anew.table().write(&scene.folder).unwrap();
+    let before = disk(&scene.folder);
+    let error = maintenance.commit(plan).await.unwrap_err();
+    assert!(matches!(error, Error::Conflict { .. }), "{error}");
+    assert_eq!(disk(&scene.folder), before);
+}
+
+#[tokio::test]
+async fn a_commit_that_was_not_made_is_not_confirmed() {
+    let two_schemas = |history: &mut History| {
+        let unused = fixtures::Schema::new(7, &[(1, "id", "long")]);
+        history.table_mut().schemas.push(unused);
+        history.set_ref("old", Ref::tag(3).max_ref_age_ms(1));
+    };
+    let none = Some(BEGIN_MS);
+    let all = |policy| ExpireSnapshots { policy, ..ExpireSnapshots::default() };
+    for (what, policy, says) in [
+        ("snapshots", RetentionPolicy::default(), "still has snapshot"),
+        ("a ref", RetentionPolicy { older_than_ms: none, ..Default::default() }, "still has ref old"),
+        (
+            "a schema",
+            RetentionPolicy { snapshot_ids: Some(vec![1]), clean_expired_metadata: true, ..Default::default() },
+            "still has",
+        ),
+    ] {
+        let scene = Scene::new(two_schemas);
+        let maintenance = &scene.session.maintenance;
+        let plan = maintenance.plan_expire_snapshots("own.t", &all(policy.clone())).await.unwrap();
+        assert!(!plan.is_noop(), "{what}");
+        let error = maintenance.confirm_commit(plan).await.unwrap_err();
+        assert!(matches!(error, Error::CommitUnknown { .. }), "{what}: {error}");
+        assert!(error.to_string().contains(says), "{what}: {error}");
+        // Somebody removed the snapshots, but not what else the plan asked for.
+        let plan = maintenance.plan_expire_snapshots("own.t", &all(policy)).await.unwrap();
+        let ids = plan.commit_request().change.removed_snapshot_ids.clone();
+        let schemas = plan.commit_request().change.removed_schema_ids.clone();
+        scene.editor(move |document| {
+            let gone = |snapshot: &Value| ids.contains(&snapshot["snapshot-id"].as_i64().unwrap());
+            document["snapshots"].as_array_mut().unwrap().retain(|snapshot| !gone(snapshot));
+        })();
+        if what != "snapshots" || !schemas.is_empty() {
+            let error = maintenance.confirm_commit(plan).await.unwrap_err();
+            assert!(matches!(error, Error::CommitUnknown { .. }), "{what}: {error}");
+        }
+        assert_eq!(scene.gone(), BTreeSet::new(), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn an_orphan_that_is_committed_while_the_folder_is_listed_stays() {
+    for moment in [Moment::BeforeLook(1), Moment::BeforeLook(2)] {
+        let scene = Scene::new(|history| {
+            history.table_mut().stray("data/e.parquet", BEGIN_MS).stray("data/o.parquet", BEGIN_MS);
+        });
+        let writer = scene.writer(append_e);
+        scene.at(moment, move || writer.commit());
+        let maintenance = &scene.session.maintenance;
+        let options = RemoveOrphanFiles::older_than(NOW_MS - 3 * DAY_MS, NOW_MS);
+        let plan = maintenance.plan_remove_orphan_files("own.t", &options).await.unwrap();
+        let planned = plan.files().len();
+        let report = maintenance.delete_orphan_files(plan).await.unwrap();
+        // Known at the end of the listing it is no orphan; known only before the deletes it is one that is spared.
+        let late = usize::from(moment == Moment::BeforeLook(2));
+        assert_eq!((planned, report.metrics.skipped_live_again_count as usize), (1 + late, late));
+        assert_eq!(scene.gone(), BTreeSet::from(["data/o.parquet".to_string()]), "{moment:?}");
+        scene.is_whole();
+    }
+}
+
+#[tokio::test]
+async fn a_table_that_nobody_else_changes_is_loaded_seldom() {
+    let scene = Scene::new(|history| {
+        history.table_mut().stray("data/o.parquet", BEGIN_MS);
+    });
+    let maintenance = &scene.session.maintenance;
+    let options = RemoveOrphanFiles::older_than(NOW_MS - 3 * DAY_MS, NOW_MS);
+    let plan = maintenance.plan_remove_orphan_files("own.t", &options).await.unwrap();
+    maintenance.delete_orphan_files(plan).await.unwrap();
+    assert_eq!(scene.gone(), BTreeSet::from(["data/o.parquet".to_string()]));
+    assert_eq!((scene.catalog.loads(), scene.catalog.looks()), (1, 2), "after the listing, and before the one batch");
+
+    scene.expire().await.unwrap();
+    assert_eq!((scene.catalog.loads(), scene.catalog.looks()), (3, 3), "for the plan and after the commit");
+    assert_eq!(scene.catalog.commits(), 1);
+    scene.expire().await.unwrap();
+    assert_eq!((scene.catalog.loads(), scene.catalog.commits()), (4, 1), "nothing to do");
+}
+
+#[tokio::test]
+async fn two_expiries_at_once_do_no_harm() {
+    let scene = Scene::new(|_| {});
+    // A millisecond apart, so that their metadata differs: equal metadata is one commit, whoever made it.
+    let later = Maintenance::builder().clock(Arc::new(FixedClock(NOW_MS + 1))).catalog("own", scene.catalog.clone());
+    let later = Session::with(later);
+    let options = ExpireSnapshots::default();
+    let (one, other) = tokio::join!(scene.expire(), later.maintenance.expire_snapshots("own.t", &options));
+    let (one, other) = (one.unwrap().metrics, other.unwrap().metrics);
+    assert_eq!(one.deleted_snapshots_count + other.deleted_snapshots_count, 2, "each snapshot expires once");
+    assert_eq!((one.deleted_files_count + other.deleted_files_count) as usize, scene.dead_without(&[1, 2]).len());
+    assert_eq!(scene.gone(), scene.dead_without(&[1, 2]));
+    scene.is_whole();
+}

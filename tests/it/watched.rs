@@ -1,0 +1,190 @@
+//! An object store in memory that notes every request and answers some of them as it is told.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt, TryStreamExt};
+use iceberg_maintenance::fixtures::Table;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
+};
+
+/// What was asked of the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Get,
+    Head,
+    Put,
+    Delete,
+    List,
+    /// Anything that maintenance has no use for.
+    Other,
+}
+
+/// A wrong answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wrong {
+    /// Nothing is done, and the error says nothing of why.
+    Fails,
+    /// Nothing is done: it is not allowed.
+    Denied,
+    /// It is done, but the answer is an error.
+    AnswerLost,
+    /// It is done, but a repetition of the request finds its own result.
+    AlreadyExists,
+}
+
+/// Says which requests get a wrong answer.
+pub type Rule = Box<dyn FnMut(Kind, &str) -> Option<Wrong> + Send>;
+
+/// The store. Clones share everything.
+#[derive(Clone, Default)]
+pub struct WatchedStore(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    objects: InMemory,
+    requests: Mutex<Vec<(Kind, String)>>,
+    rule: Mutex<Option<Rule>>,
+}
+
+impl WatchedStore {
+    /// A store that holds the files of a table, which lies at `wh/t` of its bucket.
+    pub async fn with_table(table: &Table) -> Self {
+        let (store, folder) = (Self::default(), tempfile::tempdir().unwrap());
+        let written = table.write(folder.path()).unwrap();
+        for file in written.files_on_disk().unwrap() {
+            store.add(&format!("wh/t/{file}"), std::fs::read(written.folder.join(&file)).unwrap()).await;
+        }
+        store
+    }
+
+    /// Puts an object there, unnoticed.
+    pub async fn add(&self, key: &str, content: impl Into<PutPayload>) {
+        self.0.objects.put(&Path::parse(key).unwrap(), content.into()).await.unwrap();
+    }
+
+    /// An object's content, unnoticed.
+    pub async fn content(&self, key: &str) -> Bytes {
+        self.0.objects.get(&Path::parse(key).unwrap()).await.unwrap().bytes().await.unwrap()
+    }
+
+    /// All keys.
+    pub async fn keys(&self) -> BTreeSet<String> {
+        self.0.objects.list(None).map_ok(|object| object.location.to_string()).try_collect().await.unwrap()
+    }
+
+    /// Gives wrong answers from now on.
+    pub fn answer_wrongly(&self, rule: impl FnMut(Kind, &str) -> Option<Wrong> + Send + 'static) {
+        *self.0.rule.lock().unwrap() = Some(Box::new(rule));
+    }
+
+    /// Answers rightly again.
+    pub fn recover(&self) {
+        *self.0.rule.lock().unwrap() = None;
+    }
+
+    /// The requests since the last look.
+    pub fn take_requests(&self) -> Vec<(Kind, String)> {
+        std::mem::take(&mut *self.0.requests.lock().unwrap())
+    }
+
+    fn note(&self, kind: Kind, key: &str) -> Option<Wrong> {
+        self.0.requests.lock().unwrap().push((kind, key.to_string()));
+        self.0.rule.lock().unwrap().as_mut().and_then(|rule| rule(kind, key))
+    }
+
+    /// Does the work as far as the wrong answer lets it be done.
+    async fn answer<T>(&self, kind: Kind, key: &Path, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let failure = || Error::Generic { store: "watched", source: "the network is down".into() };
+        let path = key.to_string();
+        match self.note(kind, key.as_ref()) {
+            None => work.await,
+            Some(Wrong::Fails) => Err(failure()),
+            Some(Wrong::Denied) => Err(Error::PermissionDenied { path, source: "not allowed".into() }),
+            Some(Wrong::AnswerLost) => work.await.and(Err(failure())),
+            Some(Wrong::AlreadyExists) => work.await.and(Err(Error::AlreadyExists { path, source: "there".into() })),
+        }
+    }
+}
+
+impl fmt::Debug for WatchedStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WatchedStore")
+    }
+}
+
+impl fmt::Display for WatchedStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WatchedStore")
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl ObjectStore for WatchedStore {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        self.answer(Kind::Put, location, self.0.objects.put_opts(location, payload, options)).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.answer(Kind::Other, location, self.0.objects.put_multipart_opts(location, options)).await
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        let kind = if options.head { Kind::Head } else { Kind::Get };
+        self.answer(kind, location, self.0.objects.get_opts(location, options)).await
+    }
+
+    async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        self.answer(Kind::Get, location, self.0.objects.get_ranges(location, ranges)).await
+    }
+
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        let store = self.clone();
+        let delete = move |location: Path| {
+            let store = store.clone();
+            async move {
+                let work = store.0.objects.delete(&location);
+                store.answer(Kind::Delete, &location, work).await.map(|()| location.clone())
+            }
+            .boxed()
+        };
+        locations.and_then(delete).boxed()
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.note(Kind::List, prefix.map_or("", Path::as_ref));
+        self.0.objects.list(prefix)
+    }
+
+    fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.note(Kind::List, prefix.map_or("", Path::as_ref));
+        self.0.objects.list_with_offset(prefix, offset)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        let key = prefix.cloned().unwrap_or_default();
+        self.answer(Kind::List, &key, self.0.objects.list_with_delimiter(prefix)).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.answer(Kind::Other, to, self.0.objects.copy_opts(from, to, options)).await
+    }
+
+    async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
+        self.answer(Kind::Other, to, self.0.objects.rename_opts(from, to, options)).await
+    }
+}
