@@ -282,6 +282,9 @@ pub struct Report {
     pub notices: Vec<String>,
 }
 
+/// How many rows a batch has at most.
+const ROWS: usize = 8192;
+
 /// The counts of Spark's `expire_snapshots` row, in its order.
 const SPARK_COLUMNS: [&str; 6] = [
     "deleted_data_files_count",
@@ -343,21 +346,22 @@ impl Report {
         Err(Error::PartialDelete { failed, planned, committed: self.operation.committed(), first })
     }
 
-    /// The report in one of its shapes, always one batch.
-    pub fn to_batch(&self, output: Output) -> Result<RecordBatch> {
+    /// The report in one of its shapes: at least one batch, each of a bounded number of rows.
+    pub fn to_batches(&self, output: Output) -> Result<Vec<RecordBatch>> {
         let schema = output.schema(self.operation);
-        let columns = match (output, self.operation) {
-            (Output::Metrics, _) => self.metric_columns(),
-            (Output::Columns, Operation::ExpireSnapshots) => self.spark_columns(),
+        let batch = |columns: Vec<ArrayRef>| Ok(RecordBatch::try_new(Arc::clone(&schema), columns)?);
+        match (output, self.operation) {
+            (Output::Metrics, _) => Ok(vec![batch(self.metric_columns())?]),
+            (Output::Columns, Operation::ExpireSnapshots) => Ok(vec![batch(self.spark_columns())?]),
             (Output::Columns, Operation::RemoveOrphanFiles) => {
-                let orphans =
-                    self.files.iter().filter(|f| matches!(f.status, FileStatus::Planned | FileStatus::Deleted));
-                vec![Arc::new(StringArray::from_iter_values(orphans.map(|f| f.path.as_str()))) as ArrayRef]
+                let is_orphan = |file: &&FileOutcome| matches!(file.status, FileStatus::Planned | FileStatus::Deleted);
+                let orphans: Vec<&str> = self.files.iter().filter(is_orphan).map(|file| file.path.as_str()).collect();
+                let column = |paths: &[&str]| Arc::new(StringArray::from_iter_values(paths)) as ArrayRef;
+                chunks(&orphans).map(|paths| batch(vec![column(paths)])).collect()
             }
-            (Output::Files, _) => self.file_columns(),
-            (Output::Snapshots, _) => self.snapshot_columns(),
-        };
-        Ok(RecordBatch::try_new(schema, columns)?)
+            (Output::Files, _) => chunks(&self.files).map(|files| batch(file_columns(files))).collect(),
+            (Output::Snapshots, _) => chunks(&self.snapshots).map(|some| batch(snapshot_columns(some))).collect(),
+        }
     }
 
     fn metric_columns(&self) -> Vec<ArrayRef> {
@@ -370,57 +374,62 @@ impl Report {
         let value = |name: &str| rows.iter().find(|(n, _)| *n == name).map(|(_, value)| *value);
         SPARK_COLUMNS.iter().map(|name| Arc::new(Int64Array::from(vec![value(name)])) as ArrayRef).collect()
     }
+}
 
-    fn file_columns(&self) -> Vec<ArrayRef> {
-        let rows = self.files.len();
-        let (mut paths, mut kinds) = (StringBuilder::with_capacity(rows, rows * 64), StringBuilder::new());
-        let (mut sizes, mut snapshots) = (Int64Builder::new(), Int64Builder::new());
-        let mut modified = TimestampMillisecondBuilder::new().with_timezone("UTC");
-        let (mut reasons, mut statuses, mut errors) =
-            (StringBuilder::new(), StringBuilder::new(), StringBuilder::new());
-        for file in &self.files {
-            paths.append_value(&file.path);
-            kinds.append_value(file.kind.as_str());
-            sizes.append_option(file.bytes.and_then(|bytes| i64::try_from(bytes).ok()));
-            modified.append_option(file.modified_ms);
-            snapshots.append_option(file.snapshot_id);
-            let (status, error) = match &file.status {
-                FileStatus::Planned => ("planned", None),
-                FileStatus::Deleted => ("deleted", None),
-                FileStatus::Missing => ("missing", None),
-                FileStatus::Spared(_) => ("spared", None),
-                FileStatus::Failed(error) => ("failed", Some(error)),
-            };
-            match &file.status {
-                FileStatus::Spared(why) => reasons.append_value(why.explanation()),
-                _ => reasons.append_value(&file.reason),
-            }
-            statuses.append_value(status);
-            errors.append_option(error);
+/// Slices of at most [`ROWS`] elements; one empty slice for nothing.
+fn chunks<T>(rows: &[T]) -> impl Iterator<Item = &[T]> {
+    let empty = rows.is_empty().then_some(rows);
+    empty.into_iter().chain(rows.chunks(ROWS))
+}
+
+fn file_columns(files: &[FileOutcome]) -> Vec<ArrayRef> {
+    let rows = files.len();
+    let (mut paths, mut kinds) = (StringBuilder::with_capacity(rows, rows * 64), StringBuilder::new());
+    let (mut sizes, mut snapshots) = (Int64Builder::new(), Int64Builder::new());
+    let mut modified = TimestampMillisecondBuilder::new().with_timezone("UTC");
+    let (mut reasons, mut statuses, mut errors) = (StringBuilder::new(), StringBuilder::new(), StringBuilder::new());
+    for file in files {
+        paths.append_value(&file.path);
+        kinds.append_value(file.kind.as_str());
+        sizes.append_option(file.bytes.and_then(|bytes| i64::try_from(bytes).ok()));
+        modified.append_option(file.modified_ms);
+        snapshots.append_option(file.snapshot_id);
+        let (status, error) = match &file.status {
+            FileStatus::Planned => ("planned", None),
+            FileStatus::Deleted => ("deleted", None),
+            FileStatus::Missing => ("missing", None),
+            FileStatus::Spared(_) => ("spared", None),
+            FileStatus::Failed(error) => ("failed", Some(error)),
+        };
+        match &file.status {
+            FileStatus::Spared(why) => reasons.append_value(why.explanation()),
+            _ => reasons.append_value(&file.reason),
         }
-        vec![
-            Arc::new(paths.finish()),
-            Arc::new(kinds.finish()),
-            Arc::new(sizes.finish()),
-            Arc::new(modified.finish()),
-            Arc::new(snapshots.finish()),
-            Arc::new(reasons.finish()),
-            Arc::new(statuses.finish()),
-            Arc::new(errors.finish()),
-        ]
+        statuses.append_value(status);
+        errors.append_option(error);
     }
+    vec![
+        Arc::new(paths.finish()),
+        Arc::new(kinds.finish()),
+        Arc::new(sizes.finish()),
+        Arc::new(modified.finish()),
+        Arc::new(snapshots.finish()),
+        Arc::new(reasons.finish()),
+        Arc::new(statuses.finish()),
+        Arc::new(errors.finish()),
+    ]
+}
 
-    fn snapshot_columns(&self) -> Vec<ArrayRef> {
-        let mut committed = TimestampMillisecondBuilder::new().with_timezone("UTC");
-        self.snapshots.iter().for_each(|s| committed.append_value(s.timestamp_ms));
-        let decision = |s: &SnapshotDecision| if s.reason.expires() { "expire" } else { "keep" };
-        vec![
-            Arc::new(Int64Array::from_iter_values(self.snapshots.iter().map(|s| s.snapshot_id))),
-            Arc::new(committed.finish()),
-            Arc::new(StringArray::from_iter_values(self.snapshots.iter().map(decision))),
-            Arc::new(StringArray::from_iter_values(self.snapshots.iter().map(|s| s.reason.to_string()))),
-        ]
-    }
+fn snapshot_columns(snapshots: &[SnapshotDecision]) -> Vec<ArrayRef> {
+    let mut committed = TimestampMillisecondBuilder::new().with_timezone("UTC");
+    snapshots.iter().for_each(|s| committed.append_value(s.timestamp_ms));
+    let decision = |s: &SnapshotDecision| if s.reason.expires() { "expire" } else { "keep" };
+    vec![
+        Arc::new(Int64Array::from_iter_values(snapshots.iter().map(|s| s.snapshot_id))),
+        Arc::new(committed.finish()),
+        Arc::new(StringArray::from_iter_values(snapshots.iter().map(decision))),
+        Arc::new(StringArray::from_iter_values(snapshots.iter().map(|s| s.reason.to_string()))),
+    ]
 }
 
 impl SkipReason {

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray};
-use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result, exec_err};
@@ -58,7 +57,7 @@ pub(crate) struct NamedCall {
 /// What a run came to.
 #[derive(Debug)]
 struct Finished {
-    batch: RecordBatch,
+    batches: Vec<RecordBatch>,
     metrics: Vec<Metrics>,
     /// Why the work is not complete, where the rows say it file by file: the rows come first, then this error.
     incomplete: Option<Arc<DataFusionError>>,
@@ -166,10 +165,8 @@ fn notify(maintenance: &Maintenance, procedure: &str, text: &str) {
 
 /// Runs the calls one after the other; the first one that fails or stays incomplete ends it.
 async fn run_all(calls: Vec<NamedCall>, schema: SchemaRef, context: RunContext) -> Result<Finished> {
-    let mut finished =
-        Finished { batch: RecordBatch::new_empty(Arc::clone(&schema)), metrics: vec![], incomplete: None };
+    let mut finished = Finished { batches: vec![], metrics: vec![], incomplete: None };
     let mut done: Vec<&'static str> = vec![];
-    let mut batches = vec![];
     let several = calls.len() > 1;
     for NamedCall { name, call, notices } in calls {
         let report =
@@ -180,8 +177,9 @@ async fn run_all(calls: Vec<NamedCall>, schema: SchemaRef, context: RunContext) 
         for notice in notices.iter().chain(&report.notices) {
             notify(&context.maintenance, name, notice);
         }
-        let batch = report.to_batch(call.output()).map_err(DataFusionError::from)?;
-        batches.push(if several { with_procedure(name, &batch, &schema)? } else { batch });
+        for batch in report.to_batches(call.output()).map_err(DataFusionError::from)? {
+            finished.batches.push(if several { with_procedure(name, &batch, &schema)? } else { batch });
+        }
         let complete = report.require_complete();
         finished.metrics.push(report.metrics);
         done.push(name);
@@ -190,7 +188,6 @@ async fn run_all(calls: Vec<NamedCall>, schema: SchemaRef, context: RunContext) 
             break;
         }
     }
-    finished.batch = concat_batches(&schema, &batches)?;
     Ok(finished)
 }
 
@@ -335,14 +332,16 @@ impl ExecutionPlan for ProcedureExec {
         let rows = async move {
             let finished = run.result(context).await?;
             record_metrics(&metrics, &finished.metrics);
-            let batch = match &projection {
-                Some(columns) => finished.batch.project(columns)?,
-                None => finished.batch.clone(),
-            };
-            baseline.record_output(batch.num_rows());
-            let starts = (0..batch.num_rows()).step_by(rows_per_batch);
-            let slices: Vec<Result<RecordBatch>> =
-                starts.map(|start| Ok(batch.slice(start, rows_per_batch.min(batch.num_rows() - start)))).collect();
+            let mut slices: Vec<Result<RecordBatch>> = Vec::new();
+            for batch in &finished.batches {
+                let batch = match &projection {
+                    Some(columns) => batch.project(columns)?,
+                    None => batch.clone(),
+                };
+                baseline.record_output(batch.num_rows());
+                let starts = (0..batch.num_rows()).step_by(rows_per_batch);
+                slices.extend(starts.map(|start| Ok(batch.slice(start, rows_per_batch.min(batch.num_rows() - start)))));
+            }
             let ending = Ending { maintenance, error: finished.incomplete.clone() };
             let ending = futures::stream::once(async move { ending.deliver() }).filter_map(std::future::ready);
             Ok::<_, DataFusionError>(futures::stream::iter(slices).chain(ending))

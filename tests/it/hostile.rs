@@ -13,7 +13,7 @@ use iceberg_maintenance::fixtures::{
 use iceberg_maintenance::report::{FileStatus, SkipReason};
 use iceberg_maintenance::{Error, RemoveOrphanFiles};
 
-use crate::support::{Disk, MetricRows, Session, deleted_nothing, disk, files, literal, same_numbers, set_modified};
+use crate::support::{Disk, MetricRows, Session, disk, files, literal, same_numbers, set_modified};
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 const BEGIN_MS: i64 = 1_700_000_000_000;

@@ -194,6 +194,13 @@ pub(super) async fn relation_files(
     let unknown =
         |e| Error::argument("remove_orphan_files", format!("file_list_view => '{relation}' can't be read: {e}"));
     let frame = session.table(relation).await.map_err(unknown)?;
+    // Reading a list must not change a table: a view may hide a call that does.
+    if crate::sql::acting_calls(frame.logical_plan(), session.state().config_options())? > 0 {
+        let message = format!(
+            "file_list_view => '{relation}' would itself expire snapshots or delete files. Use a dry run in it"
+        );
+        return Err(Error::argument("remove_orphan_files", message));
+    }
     let zone: Arc<str> = session.state().config_options().execution.time_zone.as_deref().unwrap_or("+00:00").into();
     let rules = PathRules::new(&scope.folder);
     let folder = scope.folder.clone();
