@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use iceberg_maintenance::fixtures::{History, Table};
@@ -99,28 +99,31 @@ async fn a_file_that_is_gone_already_is_no_error() {
     assert!(dead(&written.table).iter().all(|file| !folder.path().join(file).exists()));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dropped_expiry_is_not_cut_between_commit_and_deletes() {
     let table = Table { location: Some("s3://bucket/wh/t".into()), ..three_snapshots() };
     for stop_at in [Kind::Put, Kind::Delete] {
         let store = WatchedStore::with_table(&table).await;
         let session = Session::new(Some(NOW_MS));
         session.context.register_object_store(&Url::parse("s3://bucket").unwrap(), Arc::new(store.clone()));
-        let (reached, is_reached) = std::sync::mpsc::channel();
+        let (reached, is_reached) = mpsc::channel();
+        let (resume, may_resume) = mpsc::channel();
+        let mut is_first = true;
         store.answer_wrongly(move |kind, _| {
-            if kind == stop_at {
-                let _ = reached.send(());
+            if kind == stop_at && std::mem::take(&mut is_first) {
+                reached.send(()).unwrap();
+                may_resume.recv().unwrap();
             }
             None
         });
-        let maintenance = session.maintenance.clone();
         let options = ExpireSnapshots::default();
-        let mut expiry = Box::pin(maintenance.expire_snapshots("s3://bucket/wh/t", &options));
+        let mut expiry = Box::pin(session.maintenance.expire_snapshots("s3://bucket/wh/t", &options));
         while is_reached.try_recv().is_err() {
             assert!(futures::poll!(&mut expiry).is_pending(), "it ended before {stop_at:?}");
-            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
         drop(expiry);
+        resume.send(()).unwrap();
         let dead: BTreeSet<_> = dead(&table).into_iter().map(|file| format!("wh/t/{file}")).collect();
         for _ in 0..500 {
             if store.keys().await.is_disjoint(&dead) {

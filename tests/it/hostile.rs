@@ -241,8 +241,8 @@ async fn data_behind_a_link_out_of_the_table_is_spared() {
     assert_eq!(gone(&before, &place.disk()), metadata_only);
     assert_eq!(disk(&elsewhere), theirs);
 
-    // Now `a` is no longer named, and neither is what the link leads to listed: the live files behind it count as unshown.
-    place.orphan_removal_is_refused("", "QQQ").await;
+    // The listing doesn't follow the link, so it shows no live file behind it.
+    place.orphan_removal_is_refused("", "the listing of their own folder did not show them").await;
 }
 
 #[tokio::test]
