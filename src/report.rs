@@ -331,7 +331,7 @@ impl Output {
 }
 
 impl Report {
-    /// Fails if any file could not be deleted; all others were tried.
+    /// Fails if any file could not be deleted; all others were tried. A dry run tries none, and never fails so.
     ///
     /// # Errors
     /// [`Error::PartialDelete`] with the number of files left and the first failure.
@@ -340,7 +340,7 @@ impl Report {
             FileStatus::Failed(why) => Some(format!("{}: {why}", file.path)),
             _ => None,
         });
-        let Some(first) = failures.next() else { return Ok(()) };
+        let Some(first) = failures.next().filter(|_| !self.metrics.dry_run) else { return Ok(()) };
         let failed = 1 + failures.count() as u64;
         let planned = self.files.iter().filter(|file| !matches!(file.status, FileStatus::Spared(_))).count() as u64;
         Err(Error::PartialDelete { failed, planned, committed: self.operation.committed(), first })

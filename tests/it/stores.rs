@@ -283,7 +283,9 @@ async fn file_rows_show_which_delete_failed() {
     let bucket = Bucket::new(three_snapshots()).await;
     let stubborn = |kind: Kind, key: &str| kind == Kind::Delete && key == "wh/t/data/a.parquet";
     bucket.store.answer_wrongly(move |kind, key| stubborn(kind, key).then_some(Wrong::Fails));
-    let rows = bucket.session.rows(&expire(", output => 'files'")).await.unwrap();
+    let (rows, error) = bucket.session.rows_until_the_end(&expire(", output => 'files'")).await;
+    let error = error.expect("a partial failure is no success");
+    assert!(error.contains("1 of 4 files") && error.contains("the commit is done"), "{error}");
     assert_eq!(rows.len(), bucket.dead_without(&[1, 2]).len());
     for row in rows {
         let is_stubborn = row["file_path"].as_deref() == Some("s3://bucket/wh/t/data/a.parquet");

@@ -11,6 +11,7 @@ use datafusion::arrow::array::{Array, RecordBatch};
 use datafusion::arrow::util::display::array_value_to_string;
 use datafusion::error::DataFusionError;
 use datafusion::prelude::SessionContext;
+use futures::StreamExt;
 use iceberg_maintenance::{FixedClock, Maintenance, MaintenanceBuilder, MaintenanceSql};
 use object_store::local::LocalFileSystem;
 
@@ -173,11 +174,25 @@ impl Session {
         outcome.await.expect_err(sql)
     }
 
-    /// The paths and their status of a statement with `output => 'files'`, sorted by path.
+    /// The paths and their status of a statement with `output => 'files'`, sorted by path. Such a statement returns its rows
+    /// even where it ends in an error because some deletes failed.
     pub async fn statuses(&self, sql: &str) -> BTreeMap<String, String> {
         let text = |row: &Row, name: &str| row[name].clone().unwrap();
-        let rows = self.rows(sql).await.unwrap();
+        let (rows, _) = self.rows_until_the_end(sql).await;
         rows.iter().map(|row| (text(row, "file_path"), text(row, "status"))).collect()
+    }
+
+    /// The rows of a statement as they come, and the error that it ends with, if it does.
+    pub async fn rows_until_the_end(&self, sql: &str) -> (Vec<Row>, Option<String>) {
+        let mut rows = vec![];
+        let mut stream = self.context.maintenance_sql(sql).await.unwrap().execute_stream().await.unwrap();
+        while let Some(batch) = stream.next().await {
+            match batch {
+                Ok(batch) => rows.extend((0..batch.num_rows()).map(|row| row_of(&batch, row))),
+                Err(error) => return (rows, Some(error.to_string())),
+            }
+        }
+        (rows, None)
     }
 
     /// Runs a statement and returns its rows.
