@@ -111,9 +111,12 @@ struct Inner {
     session: Weak<RwLock<SessionState>>,
 }
 
+/// Who is told of notices.
+type Notify = dyn Fn(&str) + Send + Sync;
+
 /// Where notices go besides the log.
 #[derive(Clone, Default)]
-struct NoticeSink(Option<Arc<dyn Fn(&str) + Send + Sync>>);
+struct NoticeSink(Option<Arc<Notify>>);
 
 impl Debug for NoticeSink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
