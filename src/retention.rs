@@ -34,6 +34,9 @@ pub struct RetentionPolicy {
     pub retain_last: Option<i64>,
     /// Expire exactly these and no others. Excludes `older_than_ms` and `retain_last`; refs are left alone.
     pub snapshot_ids: Option<Vec<i64>>,
+    /// Expire exactly the snapshots that were made in this range (ms since the epoch, both ends included), but never what a
+    /// ref points to: Hive's `EXPIRE_SNAPSHOTS BETWEEN (a) AND (b)`. Excludes the other rules; refs are left alone.
+    pub made_between_ms: Option<(i64, i64)>,
     /// Also remove schemas that no retained snapshot uses (partition specs need the manifest lists).
     pub clean_expired_metadata: bool,
 }
@@ -41,6 +44,10 @@ pub struct RetentionPolicy {
 impl RetentionPolicy {
     /// The limits that are in force for a table, and where each comes from, in one line.
     pub fn describe(&self, metadata: &TableMetadata, now_ms: i64) -> String {
+        if let Some((from, to)) = self.made_between_ms {
+            let (from, to) = (crate::time::format_ms(from), crate::time::format_ms(to));
+            return format!("expiring exactly the snapshots made between {from} and {to}, but never the head of a ref");
+        }
         if let Some(ids) = &self.snapshot_ids {
             return format!("expiring exactly {} snapshots by id; no age or count rule applies", ids.len());
         }
@@ -101,12 +108,16 @@ pub enum Reason {
     OldUnreferenced,
     /// Goes: the call names it.
     Listed,
+    /// Goes: made in the range that the call names.
+    InRange,
+    /// Stays: made outside of the range that the call names.
+    OutOfRange,
 }
 
 impl Reason {
     /// True for the reasons that let a snapshot go.
     pub fn expires(&self) -> bool {
-        matches!(self, Reason::OldOnBranch { .. } | Reason::OldUnreferenced | Reason::Listed)
+        matches!(self, Reason::OldOnBranch { .. } | Reason::OldUnreferenced | Reason::Listed | Reason::InRange)
     }
 }
 
@@ -126,6 +137,8 @@ impl fmt::Display for Reason {
             }
             Reason::OldUnreferenced => f.write_str("no ref reaches it, and it is older than the age limit"),
             Reason::Listed => f.write_str("named by snapshot_ids"),
+            Reason::InRange => f.write_str("made between from_timestamp and to_timestamp"),
+            Reason::OutOfRange => f.write_str("not made between from_timestamp and to_timestamp"),
         }
     }
 }
@@ -212,9 +225,10 @@ impl RetentionDecision {
 /// with the other rules; [`Error::InvalidMetadata`] when a retention property is no number.
 pub fn choose_expired(metadata: &TableMetadata, policy: &RetentionPolicy, now_ms: i64) -> Result<RetentionDecision> {
     let history = History::new(metadata)?;
-    let (refs, mut reasons) = match &policy.snapshot_ids {
-        Some(ids) => choose_listed(&history, policy, ids)?,
-        None => choose_by_policy(&history, policy, now_ms)?,
+    let (refs, mut reasons) = match (&policy.snapshot_ids, policy.made_between_ms) {
+        (Some(ids), _) => choose_listed(&history, policy, ids)?,
+        (None, Some(range)) => choose_in_range(&history, policy, range)?,
+        (None, None) => choose_by_policy(&history, policy, now_ms)?,
     };
     if let Some(fuse) = policy.expire_before_ms {
         for snapshot in metadata.snapshots().iter().filter(|s| s.timestamp_ms >= fuse) {
@@ -313,7 +327,7 @@ type Decisions = (Vec<RefDecision>, HashMap<i64, Reason>);
 
 fn choose_listed(history: &History, policy: &RetentionPolicy, ids: &[i64]) -> Result<Decisions> {
     let refuse = |message: String| Err(Error::argument("expire_snapshots", message));
-    if policy.older_than_ms.is_some() || policy.retain_last.is_some() {
+    if policy.older_than_ms.is_some() || policy.retain_last.is_some() || policy.made_between_ms.is_some() {
         return refuse(
             "snapshot_ids expires exactly the snapshots it names, so it can't be combined with older_than, \
              retention_threshold or retain_last. Make two calls"
@@ -341,8 +355,31 @@ fn choose_listed(history: &History, policy: &RetentionPolicy, ids: &[i64]) -> Re
         .keys()
         .map(|id| (*id, if listed.contains(id) { Reason::Listed } else { Reason::NotListed }))
         .collect();
-    let refs = history.refs.iter().map(|(name, reference)| decide_ref(name, reference, RefReason::LeftAlone)).collect();
-    Ok((refs, reasons))
+    Ok((refs_left_alone(history), reasons))
+}
+
+fn refs_left_alone(history: &History) -> Vec<RefDecision> {
+    history.refs.iter().map(|(name, reference)| decide_ref(name, reference, RefReason::LeftAlone)).collect()
+}
+
+fn choose_in_range(history: &History, policy: &RetentionPolicy, (from, to): (i64, i64)) -> Result<Decisions> {
+    let refuse = |message: &str| Err(Error::argument("expire_snapshots", message));
+    if policy.older_than_ms.is_some() || policy.retain_last.is_some() {
+        return refuse(
+            "from_timestamp and to_timestamp expire exactly the snapshots made between them, so they can't be combined with \
+             older_than, retention_threshold or retain_last. Make two calls",
+        );
+    }
+    if from > to {
+        return refuse("from_timestamp is later than to_timestamp, so no snapshot lies between them. Swap the two");
+    }
+    let reason = |snapshot: &Snapshot| match history.refs_to(snapshot.snapshot_id).first() {
+        _ if !(from..=to).contains(&snapshot.timestamp_ms) => Reason::OutOfRange,
+        Some(reference) => Reason::Head { reference: reference.to_string() },
+        None => Reason::InRange,
+    };
+    let reasons = history.by_id.iter().map(|(id, snapshot)| (*id, reason(snapshot))).collect();
+    Ok((refs_left_alone(history), reasons))
 }
 
 fn decide_ref(name: &str, reference: &SnapshotRef, reason: RefReason) -> RefDecision {
@@ -635,6 +672,20 @@ mod tests {
         ] {
             let error = choose_expired(&line, &policy, NOW).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn snapshots_of_a_range_go_except_the_heads_of_refs() {
+        let line = table(&LINE, json!({"current-snapshot-id": 4, "refs": {"t": {"snapshot-id": 2, "type": "tag"}}}));
+        let between = |from, to| RetentionPolicy { made_between_ms: Some((from, to)), ..Default::default() };
+        assert_eq!(expired(&line, &between(10, 30)), [1, 3], "both ends included, the tag's snapshot stays");
+        assert_eq!(expired(&line, &between(11, 29)), [0i64; 0]);
+        assert_eq!(expired(&line, &between(0, NOW)), [1, 3], "main's head stays");
+        let fused = RetentionPolicy { expire_before_ms: Some(30), ..between(0, NOW) };
+        assert_eq!(expired(&line, &fused), [1]);
+        for policy in [between(2, 1), RetentionPolicy { retain_last: Some(1), ..between(0, 9) }] {
+            assert!(choose_expired(&line, &policy, NOW).is_err(), "{policy:?}");
         }
     }
 

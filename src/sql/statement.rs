@@ -286,15 +286,21 @@ fn parse_alter_table(parser: &mut Parser) -> Parsed<Option<Call>> {
     Ok(Some(Call { procedure, form: Form::Execute, catalog: None, target: Some(target), arguments }))
 }
 
-/// Hive's `EXPIRE_SNAPSHOTS RETAIN LAST n`; no arguments when neither that nor `BETWEEN` follows.
+/// What binds tighter than AND: an expression that ends before one.
+const AND_PRECEDENCE: u8 = 10;
+
+/// Hive's `EXPIRE_SNAPSHOTS BETWEEN (a) AND (b)` and `RETAIN LAST n`; no arguments when neither that nor `BETWEEN` follows.
 fn parse_hive_policy(parser: &mut Parser, procedure: &'static str) -> Parsed<Vec<NamedExpr>> {
     let expires = procedure == "expire_snapshots";
-    if expires && word_at(parser, 0, "BETWEEN") {
-        return refused(
-            "EXPIRE_SNAPSHOTS BETWEEN … AND … is not supported. Find the snapshots with SELECT snapshot_id FROM \
-             expire_snapshots('t', output => 'snapshots', dry_run => true) WHERE committed_at BETWEEN TIMESTAMP '…' AND \
-             TIMESTAMP '…', and expire these with snapshot_ids => [id, …]",
-        );
+    if expires && take_words(parser, &["BETWEEN"]) {
+        // Each bound alone: the AND between them is not the one of an expression.
+        let from = parser.parse_subexpr(AND_PRECEDENCE)?;
+        if !take_words(parser, &["AND"]) {
+            return Err(expected("AND", &parser.peek_token_ref().token));
+        }
+        let to = parser.parse_subexpr(AND_PRECEDENCE)?;
+        let bound = |name: &str, value| (Some(name.to_string()), unnested(value));
+        return Ok(vec![bound("from_timestamp", from), bound("to_timestamp", to)]);
     }
     if expires && take_words(parser, &["RETAIN", "LAST"]) {
         return Ok(vec![(Some("retain_last".to_string()), parser.parse_expr()?)]);

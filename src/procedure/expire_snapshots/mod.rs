@@ -248,7 +248,9 @@ impl Procedure for ExpireSnapshotsProcedure {
         arguments.exclusive("older_than", "retention_threshold")?;
         for policy in ["older_than", "retention_threshold", "retain_last"] {
             arguments.exclusive("snapshot_ids", policy)?;
+            arguments.exclusive("from_timestamp", policy)?;
         }
+        arguments.exclusive("snapshot_ids", "from_timestamp")?;
         let threshold = arguments.duration("retention_threshold").map(|ago| arguments.now_ms.saturating_sub(ago));
         let older_than_ms = arguments.timestamp("older_than").or(threshold);
         let floor = super::duration_option("expire_snapshots_min_retention", &options.expire_snapshots_min_retention)?;
@@ -258,6 +260,7 @@ impl Procedure for ExpireSnapshotsProcedure {
             expire_before_ms: arguments.timestamp("expire_before"),
             retain_last: arguments.integer("retain_last"),
             snapshot_ids: arguments.ids("snapshot_ids"),
+            made_between_ms: range(&arguments)?,
             clean_expired_metadata: arguments.boolean("clean_expired_metadata").unwrap_or(false),
         };
         Ok(Arc::new(ExpireSnapshotsCall {
@@ -274,6 +277,15 @@ impl Procedure for ExpireSnapshotsProcedure {
             dry_run: arguments.boolean("dry_run").unwrap_or(false),
             described: arguments.describe(),
         }))
+    }
+}
+
+/// Hive's `BETWEEN`: both ends or none.
+fn range(arguments: &Arguments) -> Result<Option<(i64, i64)>> {
+    match (arguments.timestamp("from_timestamp"), arguments.timestamp("to_timestamp")) {
+        (None, None) => Ok(None),
+        (Some(from), Some(to)) => Ok(Some((from, to))),
+        _ => Err(arguments.error("from_timestamp and to_timestamp belong together: give both")),
     }
 }
 
@@ -353,6 +365,13 @@ const PARAMETERS: &[Parameter] = &[
         aliases: &["retention_period", "min_age"],
         ..parameter("retention_threshold", ParameterKind::Duration, None, "older_than as a duration before now")
     },
+    parameter(
+        "from_timestamp",
+        ParameterKind::Timestamp,
+        None,
+        "with to_timestamp: expire exactly the snapshots made between the two, heads of refs excepted",
+    ),
+    parameter("to_timestamp", ParameterKind::Timestamp, None, "the other end of from_timestamp"),
     parameter("dry_run", ParameterKind::Boolean, None, "plan and report, change nothing"),
     parameter("max_delete_count", ParameterKind::Integer(0), None, "refuse a plan that deletes more files than this"),
     parameter(
