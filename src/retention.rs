@@ -104,8 +104,11 @@ pub enum Reason {
         /// A branch that has it among its ancestors.
         branch: String,
     },
-    /// Goes: no ref reaches it, and it is older than the age limit.
-    OldUnreferenced,
+    /// Goes: no ref that stays reaches it, and it is older than the age limit.
+    OldUnreferenced {
+        /// A ref that reached it until now, and goes.
+        removed_ref: Option<String>,
+    },
     /// Goes: the call names it.
     Listed,
     /// Goes: made in the range that the call names.
@@ -117,7 +120,7 @@ pub enum Reason {
 impl Reason {
     /// True for the reasons that let a snapshot go.
     pub fn expires(&self) -> bool {
-        matches!(self, Reason::OldOnBranch { .. } | Reason::OldUnreferenced | Reason::Listed | Reason::InRange)
+        matches!(self, Reason::OldOnBranch { .. } | Reason::OldUnreferenced { .. } | Reason::Listed | Reason::InRange)
     }
 }
 
@@ -135,7 +138,12 @@ impl fmt::Display for Reason {
             Reason::OldOnBranch { branch } => {
                 write!(f, "older than the age limit of branch {branch} and beyond its minimum")
             }
-            Reason::OldUnreferenced => f.write_str("no ref reaches it, and it is older than the age limit"),
+            Reason::OldUnreferenced { removed_ref: None } => {
+                f.write_str("no ref reaches it, and it is older than the age limit")
+            }
+            Reason::OldUnreferenced { removed_ref: Some(name) } => {
+                write!(f, "only ref {name} reached it, which goes by its own age, and it is older than the age limit")
+            }
             Reason::Listed => f.write_str("named by snapshot_ids"),
             Reason::InRange => f.write_str("made between from_timestamp and to_timestamp"),
             Reason::OutOfRange => f.write_str("not made between from_timestamp and to_timestamp"),
@@ -177,6 +185,19 @@ impl RefReason {
     /// True for the reasons that let a ref go.
     pub fn removes(self) -> bool {
         matches!(self, RefReason::Old | RefReason::Dangling)
+    }
+}
+
+impl fmt::Display for RefReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RefReason::Main => "main never goes",
+            RefReason::Young => "its snapshot is not older than the ref's age limit",
+            RefReason::NotBeforeExpireBefore => "its snapshot is not older than expire_before",
+            RefReason::LeftAlone => "the call leaves refs alone",
+            RefReason::Old => "its snapshot is older than the ref's age limit",
+            RefReason::Dangling => "its snapshot does not exist",
+        })
     }
 }
 
@@ -422,10 +443,17 @@ fn choose_by_policy(history: &History, policy: &RetentionPolicy, now_ms: i64) ->
         let limits = Limits { cutoff, minimum };
         walk_branch(history, name, branch.snapshot_id, limits, &mut reasons, &mut walked);
     }
+    let mut removed_refs: HashMap<i64, &str> = HashMap::new();
+    for gone in refs.iter().filter(|r| r.reason.removes()) {
+        let depth = if gone.kind == RefKind::Tag { 1 } else { usize::MAX };
+        for snapshot in history.ancestors(gone.snapshot_id).take(depth) {
+            removed_refs.entry(snapshot.snapshot_id).or_insert(&gone.name);
+        }
+    }
     for (id, snapshot) in &history.by_id {
         reasons.entry(*id).or_insert_with(|| match snapshot.timestamp_ms >= cutoff {
             true => Reason::YoungUnreferenced,
-            false => Reason::OldUnreferenced,
+            false => Reason::OldUnreferenced { removed_ref: removed_refs.get(id).map(|name| name.to_string()) },
         });
     }
     Ok((refs, reasons))
@@ -592,6 +620,13 @@ mod tests {
         assert_eq!(expired(&aged, &older_than(NOW)), [1, 2, 3]);
         let decision = choose_expired(&aged, &older_than(NOW), NOW).unwrap();
         assert_eq!(decision.removed_refs().collect::<Vec<_>>(), ["tag"]);
+        let off_main = json!({"current-snapshot-id": 1, "refs": {
+            "main": {"snapshot-id": 1, "type": "branch"},
+            "b": {"snapshot-id": 3, "type": "branch", "max-ref-age-ms": 1}}});
+        let decision = choose_expired(&table(&LINE, off_main), &older_than(NOW), NOW).unwrap();
+        let reasons: Vec<_> = decision.snapshots[1..].iter().map(|s| s.reason.clone()).collect();
+        let reached_by = |name: Option<&str>| Reason::OldUnreferenced { removed_ref: name.map(str::to_string) };
+        assert_eq!(reasons, [reached_by(Some("b")), reached_by(Some("b")), reached_by(None)]);
     }
 
     #[test]

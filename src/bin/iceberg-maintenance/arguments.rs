@@ -57,7 +57,7 @@ Examples:
       from cron: no questions, one JSON array on standard output
   iceberg-maintenance -q --format json -c \"CALL system.expire_snapshots(table => '/data/orders', retain_last => 5)\"
 
-Exit codes: 0 all done, 1 done except for some deletes, 2 error, 130 interrupted (Ctrl-C).";
+Exit codes: 0 all done, 1 done except for some deletes, 2 nothing done or not finished, 130 interrupted (Ctrl-C).";
 
 /// Arguments of `demo`.
 #[derive(Debug, Args)]

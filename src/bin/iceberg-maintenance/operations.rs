@@ -217,7 +217,7 @@ pub(crate) fn run(session: &Session, call: OperationCall) -> Result<(), Failure>
 fn question(metric: impl Fn(&'static str) -> i64) -> Option<String> {
     let changes = [
         ("Expire", "deleted_snapshots_count", "snapshots"),
-        ("Remove", "removed_refs_count", "branches and tags"),
+        ("Remove", "removed_refs_count", "refs"),
         ("Remove", "removed_partition_specs_count", "partition specs"),
         ("Remove", "removed_schemas_count", "schemas"),
     ];
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(ask(&[(snapshots, 2)]).unwrap(), "Expire 2 snapshots and delete 0 files (0 bytes)? [y/N] ");
         assert_eq!(
             ask(&[(snapshots, 2), ("removed_refs_count", 1), (files, 3), (bytes, 9)]).unwrap(),
-            "Expire 2 snapshots and remove 1 branches and tags and delete 3 files (9 bytes)? [y/N] "
+            "Expire 2 snapshots and remove 1 refs and delete 3 files (9 bytes)? [y/N] "
         );
         assert_eq!(ask(&[("retained_snapshots_count", 5)]), None, "nothing to do is no question");
     }

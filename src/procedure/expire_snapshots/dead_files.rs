@@ -81,6 +81,8 @@ impl<'a> DeadFileSearch<'a> {
             .cloned()
             .collect();
         self.content_of(&dead_manifests).await?;
+        // Scans are parallel; the same call shows and deletes in the same order.
+        self.candidates.files.sort_unstable_by(|a, b| (a.kind, &a.path).cmp(&(b.kind, &b.path)));
         for manifest in &dead_manifests {
             let bytes = manifest.reference.length.and_then(|length| u64::try_from(length).ok());
             self.candidates.add(&manifest.reference.location, FileKind::Manifest, bytes, Some(manifest.snapshot_id));

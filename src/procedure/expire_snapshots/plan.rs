@@ -17,7 +17,7 @@ use crate::reachability::{FileIdentity, ListedManifests, Reading, list_manifests
 use crate::report::{FileOutcome, Metrics, Operation, Report};
 use crate::retention::{RefDecision, RetentionDecision, SnapshotDecision, choose_expired, unused_partition_specs};
 use crate::storage::Stores;
-use crate::table::{MetadataChange, MetadataLogEntry, PathRules, Snapshot, TableMetadata};
+use crate::table::{MetadataChange, MetadataLogEntry, PathRules, RefKind, Snapshot, TableMetadata};
 
 /// A planned expiry. Making one changes nothing; it can be looked at, serialised, committed or thrown away.
 #[derive(Debug)]
@@ -181,6 +181,10 @@ pub(super) async fn plan(
         metadata.snapshots().iter().partition(|snapshot| expired.contains(&snapshot.snapshot_id));
     let mut notices = table.notices.clone();
     notices.push(options.policy.describe(&metadata, now_ms));
+    notices.extend(decision.refs.iter().filter(|r| r.reason.removes()).map(|gone| {
+        let kind = if gone.kind == RefKind::Tag { "tag" } else { "branch" };
+        format!("{kind} {} goes: {}", gone.name, gone.reason)
+    }));
 
     let needs_specs = options.policy.clean_expired_metadata && metadata.partition_spec_ids().count() > 1;
     let retained = match !gone.is_empty() || needs_specs {

@@ -115,7 +115,8 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
 
     keep_files_with_other_names(&mut references, &mut search, &store, task).await?;
 
-    let Search { mut metrics, orphans, .. } = search;
+    let Search { mut metrics, mut orphans, .. } = search;
+    orphans.sort_unstable_by(|a, b| a.path.cmp(&b.path));
     metrics.dangling_references_count = dangling;
     metrics.processed_manifests_count = references.manifest_count() as u64;
     metrics.active_files_count = references.live_content() as u64;
