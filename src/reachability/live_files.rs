@@ -84,6 +84,11 @@ impl FileIdentity {
         &self.rules
     }
 
+    /// The local file system that the files are on, if they are.
+    pub(crate) fn local(&self) -> Option<&LocalFiles> {
+        self.local.as_ref().map(|local| &local.files)
+    }
+
     /// One text for all spellings of a file, links aside.
     pub(crate) fn key(&self, location: &str) -> String {
         let parts = split(location);

@@ -93,6 +93,35 @@ impl LocalFiles {
         .await
     }
 
+    /// Where the links directly in these folders lead. Folders are read, files are not looked at.
+    ///
+    /// # Errors
+    /// When a folder can't be read.
+    pub(crate) async fn link_targets(&self, folders: HashSet<String>) -> Result<HashSet<String>> {
+        let local = self.clone();
+        blocking(move || {
+            let mut targets = HashSet::new();
+            for folder in folders {
+                let failed = |e| Error::io("listing", folder.clone(), e);
+                let entries = match fs::read_dir(local.os_path_of(&folder)) {
+                    Ok(entries) => entries,
+                    Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => continue,
+                    Err(error) => return Err(failed(error)),
+                };
+                for entry in entries {
+                    let entry = entry.map_err(failed)?;
+                    if entry.file_type().map_err(failed)?.is_symlink()
+                        && let Some(name) = entry.file_name().to_str()
+                    {
+                        targets.extend(local.canonical(&format!("{folder}/{name}"))?);
+                    }
+                }
+            }
+            Ok(targets)
+        })
+        .await
+    }
+
     fn own_path(&self, os_path: &Path) -> Option<String> {
         match &self.prefix {
             None => os_path.to_str().map(str::to_string),

@@ -259,6 +259,18 @@ async fn what_a_link_leads_to_is_no_orphan() {
 }
 
 #[tokio::test]
+async fn an_expired_file_that_a_live_link_leads_to_stays() {
+    let place = Place::new(&three_snapshots().build());
+    fs::remove_file(place.path("data/d.parquet")).unwrap();
+    symlink(place.path("data/a.parquet"), place.path("data/d.parquet")).unwrap();
+    let before = place.disk();
+    let expired = place.expire("").await;
+    assert_eq!((expired["deleted_data_files_count"], expired["skipped_prefix_mismatch_count"]), (0, 1));
+    let metadata_only: BTreeSet<_> = place.dead().into_iter().filter(|file| file.starts_with("metadata/")).collect();
+    assert_eq!(gone(&before, &place.disk()), metadata_only);
+}
+
+#[tokio::test]
 async fn a_table_may_be_reached_through_a_link() {
     let mut table = three_snapshots().build();
     table.stray("data/o.parquet", BEGIN_MS);

@@ -18,7 +18,8 @@ use crate::reachability::{
 };
 use crate::report::{FileKind, FileOutcome, FileStatus, Metrics, SkipReason};
 use crate::scan::Unreadable;
-use crate::table::location::file_name;
+use crate::storage::LocalFiles;
+use crate::table::location::{file_name, split};
 use crate::table::{MetadataLogEntry, Roots, Snapshot, TableMetadata};
 
 /// A table's history, divided.
@@ -50,6 +51,35 @@ struct Candidates<'a> {
     identity: &'a FileIdentity,
     files: Vec<FileOutcome>,
     known: HashSet<String>,
+}
+
+/// What retained snapshots have live.
+struct RetainedContent {
+    live: LiveFiles,
+    /// File names of live files outside of the table's own folders that a candidate has, too: under another address they may
+    /// be the same file.
+    names_elsewhere: HashSet<String>,
+    /// Where links beside live files lead: a live file may be such a link.
+    link_targets: HashSet<String>,
+}
+
+impl RetainedContent {
+    fn none(identity: &FileIdentity, task: &TaskContext) -> Self {
+        let live = LiveFilesBuilder::new(identity.clone(), task.memory_pool()).build();
+        Self { live, names_elsewhere: HashSet::new(), link_targets: HashSet::new() }
+    }
+
+    /// True if a live file may be this one under a name that can't be compared.
+    fn may_name_otherwise(&self, location: &str, local: Option<&LocalFiles>) -> bool {
+        if self.names_elsewhere.contains(file_name(location)) {
+            return true;
+        }
+        let Some(local) = local.filter(|_| !self.link_targets.is_empty()) else { return false };
+        match local.canonical(split(location).path) {
+            Ok(canonical) => canonical.is_some_and(|canonical| self.link_targets.contains(&canonical)),
+            Err(_) => true,
+        }
+    }
 }
 
 impl<'a> DeadFileSearch<'a> {
@@ -95,13 +125,14 @@ impl<'a> DeadFileSearch<'a> {
         // Manifests and lists that could be read are what they are; everything else may be somebody's data file, too.
         let is_verified = |file: &FileOutcome| matches!(file.kind, FileKind::Manifest | FileKind::ManifestList);
         let all_verified = self.metrics.skipped_missing_metadata_count == 0 && candidates.iter().all(is_verified);
-        let (mut live, names_elsewhere) = match all_verified {
-            true => (LiveFilesBuilder::new(self.identity.clone(), self.task.memory_pool()).build(), HashSet::new()),
+        let mut retained = match all_verified {
+            true => RetainedContent::none(self.identity, self.task),
             false => self.live_content(&candidates).await?,
         };
-        candidates.retain_mut(|file| match (live.probe(&file.path), named.probe(&file.path)) {
+        let local = self.identity.local();
+        candidates.retain_mut(|file| match (retained.live.probe(&file.path), named.probe(&file.path)) {
             (Liveness::Live, _) | (_, Liveness::Live) => false,
-            (Liveness::Dead, Liveness::Dead) if !names_elsewhere.contains(file_name(&file.path)) => true,
+            (Liveness::Dead, Liveness::Dead) if !retained.may_name_otherwise(&file.path, local) => true,
             _ => {
                 file.status = FileStatus::Spared(SkipReason::PrefixMismatch);
                 true
@@ -145,16 +176,22 @@ impl<'a> DeadFileSearch<'a> {
         }
     }
 
-    /// The live entries of every retained snapshot; and the file names of those outside of the table's own folders that a
-    /// candidate has, too: under another address they may be the same file.
-    async fn live_content(&mut self, candidates: &[FileOutcome]) -> Result<(LiveFiles, HashSet<String>)> {
+    /// The live entries of every retained snapshot.
+    async fn live_content(&mut self, candidates: &[FileOutcome]) -> Result<RetainedContent> {
         let names: HashSet<&str> = candidates.iter().map(|file| file_name(&file.path)).collect();
-        let mut names_elsewhere = HashSet::new();
+        let local = self.identity.local();
+        let (mut names_elsewhere, mut folders) = (HashSet::new(), HashSet::new());
         let mut live = LiveFilesBuilder::new(self.identity.clone(), self.task.memory_pool());
         for_each_live_entry(&self.retained.manifests, Reading::Strict, self.task, |entry| {
             let name = file_name(entry.path);
             if names.contains(name) && !self.roots.contains(entry.path) {
                 names_elsewhere.insert(name.to_string());
+            }
+            if local.is_some()
+                && let Some((folder, _)) = split(entry.path).path.rsplit_once('/')
+                && !folders.contains(folder)
+            {
+                folders.insert(folder.to_string());
             }
             live.insert(entry.path, false)
         })
@@ -162,7 +199,11 @@ impl<'a> DeadFileSearch<'a> {
         let live = live.build();
         self.metrics.processed_manifests_count += self.retained.manifests.len() as u64;
         self.metrics.active_files_count = live.len() as u64;
-        Ok((live, names_elsewhere))
+        let link_targets = match local {
+            Some(local) => local.link_targets(folders).await?,
+            None => HashSet::new(),
+        };
+        Ok(RetainedContent { live, names_elsewhere, link_targets })
     }
 
     /// Everything but content files that the table names after the commit.
