@@ -9,6 +9,7 @@ use datafusion::common::config_err;
 use datafusion::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 
 use crate::error::{Error, Result};
+use crate::storage::ListingMode;
 
 macro_rules! maintenance_options {
     ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:expr),* $(,)?) => {
@@ -84,6 +85,10 @@ maintenance_options! {
 
     /// How many deletes run at once when `max_concurrent_deletes` is not given; at least 1.
     max_concurrent_deletes: usize = 32,
+
+    /// How the keys of an object store are listed: `auto`, `ranges` (key ranges at once; only for stores that list in the
+    /// order of keys), `folders` (folders at once) or `sequential` (one listing).
+    listing: String = "auto".to_string(),
 }
 
 impl ConfigExtension for MaintenanceOptions {
@@ -99,7 +104,7 @@ impl MaintenanceOptions {
                     .into(),
             });
         }
-        Ok(())
+        ListingMode::parse(&self.listing).map(|_| ())
     }
 }
 

@@ -7,18 +7,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::StreamExt;
-use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
-use super::{FileStat, Listed, ListedFile};
+use super::{FileStat, Listed, ListedFile, ListedStat, Listing, ListingOptions};
 use crate::error::{Error, Result};
 use crate::table::Location;
 use crate::table::location::normalize_local;
 
 /// How many entries a listing hands over at once.
 const LISTING_BATCH: usize = 1024;
+
+/// How many files one task looks at.
+const LOOK_BATCH: usize = 1024;
 
 /// The local file system, or the part of it below a prefix.
 #[derive(Debug, Clone)]
@@ -191,12 +193,29 @@ impl LocalFiles {
         .await
     }
 
-    pub(super) fn list(&self, folder: &Location) -> BoxStream<'static, Result<Listed>> {
+    pub(super) async fn look_at(&self, paths: Vec<String>) -> Result<Vec<Option<ListedStat>>> {
+        let looks = paths.chunks(LOOK_BATCH).map(|chunk| {
+            let (local, chunk) = (self.clone(), chunk.to_vec());
+            blocking(move || {
+                let look = |path: &String| match fs::symlink_metadata(local.os_path_of(path)) {
+                    Ok(metadata) => Ok(metadata.is_file().then(|| listed_stat(&metadata))),
+                    Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+                    Err(error) => Err(Error::io("looking at", path.clone(), error)),
+                };
+                chunk.iter().map(look).collect::<Result<Vec<_>>>()
+            })
+        });
+        let parallel = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        futures::stream::iter(looks.collect::<Vec<_>>()).buffered(parallel).try_concat().await
+    }
+
+    pub(super) fn list(&self, folder: &Location, options: ListingOptions) -> Listing {
         let (sender, receiver) = mpsc::channel(4);
         let (local, folder) = (self.clone(), folder.clone());
         spawn_blocking(move || {
             let root = normalize_local(folder.path()).into_owned();
-            let mut walk = Walk { local, batch: Vec::with_capacity(LISTING_BATCH), sender };
+            let batch = Vec::with_capacity(LISTING_BATCH);
+            let mut walk = Walk { local, names_only: options.names_only, batch, sender };
             let outcome = walk.folder(&folder, root);
             // A receiver that is gone no longer wants the listing; nothing is left to tell it.
             let _ = match outcome {
@@ -205,10 +224,6 @@ impl LocalFiles {
             };
         });
         futures::stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) })
-            .flat_map(|batch: Result<Vec<Listed>>| match batch {
-                Ok(batch) => futures::stream::iter(batch).map(Ok).left_stream(),
-                Err(error) => futures::stream::once(async { Err(error) }).right_stream(),
-            })
             .boxed()
     }
 }
@@ -267,6 +282,7 @@ struct Gone;
 /// A depth-first walk that hands its findings over in batches.
 struct Walk {
     local: LocalFiles,
+    names_only: bool,
     batch: Vec<Listed>,
     sender: mpsc::Sender<Result<Vec<Listed>>>,
 }
@@ -316,12 +332,11 @@ impl Walk {
             // A link that can't be followed is never deleted and protects nothing.
             let target = self.local.canonical(&path).ok().flatten();
             Listed::Link { path, target }
+        } else if kind.is_file() && self.names_only {
+            Listed::File(ListedFile { path, stat: None })
         } else if kind.is_file() {
             match entry.metadata() {
-                Ok(metadata) => {
-                    let modified_ms = metadata.modified().ok().and_then(epoch_ms);
-                    Listed::File(ListedFile { path, size: metadata.len(), modified_ms })
-                }
+                Ok(metadata) => Listed::File(ListedFile { path, stat: Some(listed_stat(&metadata)) }),
                 // Somebody deleted it between the two calls: there is nothing to list.
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
                 Err(error) => return Err(error),
@@ -339,6 +354,10 @@ impl Walk {
     }
 }
 
+fn listed_stat(metadata: &fs::Metadata) -> ListedStat {
+    ListedStat { size: metadata.len(), modified_ms: metadata.modified().ok().and_then(epoch_ms) }
+}
+
 pub(crate) fn epoch_ms(time: std::time::SystemTime) -> Option<i64> {
     match time.duration_since(std::time::UNIX_EPOCH) {
         Ok(after) => i64::try_from(after.as_millis()).ok(),
@@ -354,8 +373,6 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
 
 #[cfg(test)]
 mod tests {
-    use futures::TryStreamExt;
-
     use super::*;
 
     fn at(path: &Path) -> Location {
@@ -363,7 +380,8 @@ mod tests {
     }
 
     async fn listed(folder: &Path) -> Vec<Listed> {
-        let mut found: Vec<_> = LocalFiles::new(None).list(&at(folder)).try_collect().await.unwrap();
+        let listing = LocalFiles::new(None).list(&at(folder), ListingOptions::default());
+        let mut found = listing.try_concat().await.unwrap();
         found.sort_by_key(|entry| match entry {
             Listed::File(file) => file.path.clone(),
             Listed::Link { path, .. } | Listed::Unusable { path, .. } => path.clone(),
@@ -383,7 +401,10 @@ mod tests {
         std::os::unix::fs::symlink(outside.path(), folder.path().join("link")).unwrap();
         let root = fs::canonicalize(folder.path()).unwrap();
         let found = listed(&root).await;
-        let files: Vec<_> = found.iter().filter(|f| matches!(f, Listed::File(file) if file.size == 2)).collect();
+        let files: Vec<_> = found
+            .iter()
+            .filter(|f| matches!(f, Listed::File(file) if file.stat.is_some_and(|stat| stat.size == 2)))
+            .collect();
         assert_eq!(files.len(), 4, "{found:?}");
         let target = fs::canonicalize(outside.path()).unwrap().to_str().map(str::to_string);
         assert!(found.contains(&Listed::Link { path: format!("{}/link", root.display()), target }), "{found:?}");
@@ -418,7 +439,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let missing = at(&folder.path().join("nope"));
         let files = LocalFiles::new(None);
-        let error = files.list(&missing).try_collect::<Vec<_>>().await.unwrap_err();
+        let error = files.list(&missing, ListingOptions::default()).try_concat().await.unwrap_err();
         assert!(error.is_not_found(), "{error}");
         assert_eq!(files.stat(&missing).await.unwrap(), None);
     }

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 
-use super::{FileStat, Listed, ListedFile};
+use super::{FileStat, Listed, ListedFile, ListedStat, Listing, ListingOptions};
 use crate::error::{Error, Result};
 use crate::table::Location;
+
+/// How many objects are asked for their size at once.
+const CONCURRENT_LOOKS: usize = 32;
 
 /// An object store of the session.
 #[derive(Debug, Clone)]
@@ -90,7 +92,20 @@ impl ObjectFiles {
         Ok(())
     }
 
-    pub(super) fn list(&self, folder: &Location) -> BoxStream<'static, Result<Listed>> {
+    pub(super) async fn look_at(&self, paths: Vec<String>) -> Result<Vec<Option<ListedStat>>> {
+        let looks = paths.into_iter().map(|path| async move {
+            let failed = |error| Error::store("looking at", path.clone(), error);
+            let key = Path::parse(&path).map_err(|error| failed(error.into()))?;
+            match self.store.head(&key).await.map_err(failed) {
+                Ok(meta) => Ok(Some(listed_stat(&meta))),
+                Err(Error::FileNotFound { .. }) => Ok(None),
+                Err(error) => Err(error),
+            }
+        });
+        futures::stream::iter(looks).buffered(CONCURRENT_LOOKS).try_collect().await
+    }
+
+    pub(super) fn list(&self, folder: &Location, _options: ListingOptions) -> Listing {
         let key = match Self::folder_key(folder) {
             Ok(key) => key,
             Err(error) => return futures::stream::once(async { Err(error) }).boxed(),
@@ -99,15 +114,20 @@ impl ObjectFiles {
         self.store
             .list(Some(&key))
             .map_err(move |error| Error::store("listing", name.clone(), error))
-            .map_ok(|meta| {
-                Listed::File(ListedFile {
-                    path: format!("/{}", meta.location),
-                    size: meta.size,
-                    modified_ms: Some(meta.last_modified.timestamp_millis()),
-                })
-            })
+            .map_ok(listed)
+            .try_ready_chunks(1024)
+            .map_err(|chunk| chunk.1)
             .boxed()
     }
+}
+
+fn listed(meta: ObjectMeta) -> Listed {
+    let stat = Some(listed_stat(&meta));
+    Listed::File(ListedFile { path: format!("/{}", meta.location), stat })
+}
+
+fn listed_stat(meta: &ObjectMeta) -> ListedStat {
+    ListedStat { size: meta.size, modified_ms: Some(meta.last_modified.timestamp_millis()) }
 }
 
 #[cfg(test)]

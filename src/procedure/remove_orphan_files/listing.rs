@@ -12,7 +12,7 @@ use futures::{StreamExt, TryStreamExt};
 use crate::error::{Error, Result};
 use crate::maintenance::RunContext;
 use crate::report::FileKind;
-use crate::storage::{Listed, ListedFile, LocalFiles, Store};
+use crate::storage::{Listed, ListedFile, ListedStat, ListingOptions, LocalFiles, Store};
 use crate::table::location::{is_below, normalize_local, split};
 use crate::table::{Location, PathRules, Root, Roots, TableMetadata};
 
@@ -169,14 +169,18 @@ pub(super) fn is_metadata_file(name: &str) -> bool {
 pub(super) fn listed_files(store: &Store, scope: &Scope) -> BoxStream<'static, Result<(String, Listed)>> {
     let scope_for_names = scope.clone();
     store
-        .list(&scope.folder)
-        .map_ok(move |listed| {
-            let path = match &listed {
-                Listed::File(file) => &file.path,
-                Listed::Link { path, .. } | Listed::Unusable { path, .. } => path,
-            };
-            (scope_for_names.location_of(path), listed)
+        .list(&scope.folder, ListingOptions::default())
+        .map_ok(move |batch| {
+            let named = batch.into_iter().map(|listed| {
+                let path = match &listed {
+                    Listed::File(file) => &file.path,
+                    Listed::Link { path, .. } | Listed::Unusable { path, .. } => path,
+                };
+                Ok((scope_for_names.location_of(path), listed))
+            });
+            futures::stream::iter(named.collect::<Vec<_>>())
         })
+        .try_flatten()
         .boxed()
 }
 
@@ -249,8 +253,10 @@ fn relation_rows(
         let sizes = sizes.as_ref().map(|sizes| sizes.as_primitive::<datafusion::arrow::datatypes::UInt64Type>());
         let file = ListedFile {
             path: path.into_owned(),
-            size: sizes.filter(|sizes| !sizes.is_null(row)).map_or(0, |sizes| sizes.value(row)),
-            modified_ms: (!modified.is_null(row)).then(|| modified.value(row)),
+            stat: Some(ListedStat {
+                size: sizes.filter(|sizes| !sizes.is_null(row)).map_or(0, |sizes| sizes.value(row)),
+                modified_ms: (!modified.is_null(row)).then(|| modified.value(row)),
+            }),
         };
         rows.push((location.to_string(), Listed::File(file)));
     }

@@ -125,8 +125,8 @@ impl Search {
         self.orphans.push(FileOutcome {
             kind: kind_by_name(&file.path),
             path: location,
-            bytes: Some(file.size),
-            modified_ms: file.modified_ms,
+            bytes: file.stat.map(|stat| stat.size),
+            modified_ms: file.stat.and_then(|stat| stat.modified_ms),
             snapshot_id: None,
             reason,
             status: FileStatus::Planned,
@@ -148,7 +148,8 @@ impl Search {
             return Err(SkipReason::Hidden);
         }
         let latest = self.now_ms.saturating_add(LATEST_BELIEVABLE_AHEAD_MS);
-        match file.modified_ms.filter(|modified| (EARLIEST_BELIEVABLE_MS..=latest).contains(modified)) {
+        let modified = file.stat.and_then(|stat| stat.modified_ms);
+        match modified.filter(|modified| (EARLIEST_BELIEVABLE_MS..=latest).contains(modified)) {
             None => Err(SkipReason::UnknownAge),
             Some(modified) if modified >= self.cutoff_ms => Err(SkipReason::TooYoung),
             Some(_) => Ok(()),
