@@ -9,7 +9,7 @@ use datafusion::common::config_err;
 use datafusion::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 
 use crate::error::{Error, Result};
-use crate::storage::ListingMode;
+use crate::storage::{ListingMode, ListingOptions};
 
 macro_rules! maintenance_options {
     ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:expr),* $(,)?) => {
@@ -86,6 +86,9 @@ maintenance_options! {
     /// How many deletes run at once when `max_concurrent_deletes` is not given; at least 1.
     max_concurrent_deletes: usize = 32,
 
+    /// How many folders or key ranges of an object store are listed at once; at least 1.
+    max_concurrent_listings: usize = 32,
+
     /// How the keys of an object store are listed: `auto`, `ranges` (key ranges at once; only for stores that list in the
     /// order of keys), `folders` (folders at once) or `sequential` (one listing).
     listing: String = "auto".to_string(),
@@ -98,13 +101,26 @@ impl ConfigExtension for MaintenanceOptions {
 impl MaintenanceOptions {
     /// Refuses values that nothing can be done with.
     pub(crate) fn check(&self) -> Result<()> {
-        if self.max_concurrent_deletes == 0 {
-            return Err(Error::Statement {
-                message: "the session option iceberg_maintenance.max_concurrent_deletes is 0; it must be at least 1"
-                    .into(),
-            });
+        for (name, value) in [
+            ("max_concurrent_deletes", self.max_concurrent_deletes),
+            ("max_concurrent_listings", self.max_concurrent_listings),
+        ] {
+            if value == 0 {
+                return Err(Error::Statement {
+                    message: format!("the session option iceberg_maintenance.{name} is 0; it must be at least 1"),
+                });
+            }
         }
         ListingMode::parse(&self.listing).map(|_| ())
+    }
+
+    /// How folders are to be listed.
+    ///
+    /// # Errors
+    /// [`Error::Statement`] when `listing` is no such way.
+    pub(crate) fn listing_options(&self) -> Result<ListingOptions> {
+        let mode = ListingMode::parse(&self.listing)?;
+        Ok(ListingOptions { concurrency: self.max_concurrent_listings, mode, ..Default::default() })
     }
 }
 

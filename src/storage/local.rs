@@ -68,31 +68,25 @@ impl LocalFiles {
         }
     }
 
-    /// Which of the candidates are one of the other files under another name: the same device and inode, links followed.
+    /// Which files these paths lead to, links followed; `None` for those that don't exist.
     ///
     /// # Errors
     /// When the file system doesn't say.
-    pub(crate) async fn same_files(&self, candidates: Vec<String>, others: Vec<String>) -> Result<HashSet<String>> {
+    pub(crate) async fn identities(&self, paths: Vec<String>) -> Result<Vec<Option<FileId>>> {
         let local = self.clone();
-        blocking(move || {
-            let identity_of = |path: &String| match fs::metadata(local.os_path_of(path)) {
-                Ok(metadata) => Ok(identity(&metadata)),
-                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
-                Err(error) => Err(Error::io("looking at", path.clone(), error)),
-            };
-            let mut identities = HashSet::new();
-            for path in &others {
-                identities.extend(identity_of(path)?);
-            }
-            let mut same = HashSet::new();
-            for path in candidates {
-                if identity_of(&path)?.is_some_and(|identity| identities.contains(&identity)) {
-                    same.insert(path);
-                }
-            }
-            Ok(same)
-        })
-        .await
+        blocking(move || paths.iter().map(|path| local.identity(path)).collect()).await
+    }
+
+    /// Which file this path leads to, links followed; `None` if it doesn't exist.
+    ///
+    /// # Errors
+    /// When the file system doesn't say.
+    pub(crate) fn identity(&self, path: &str) -> Result<Option<FileId>> {
+        match fs::metadata(self.os_path_of(path)) {
+            Ok(metadata) => Ok(identity(&metadata)),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+            Err(error) => Err(Error::io("looking at", path, error)),
+        }
     }
 
     /// Where the links directly in these folders lead. Folders are read, files are not looked at.
@@ -228,15 +222,22 @@ impl LocalFiles {
     }
 }
 
-/// Device and inode, where there is such a thing.
+/// What tells a file from all others, whatever its names: device and inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+/// `None` where there is no such thing.
 #[cfg(unix)]
-fn identity(metadata: &fs::Metadata) -> Option<(u64, u64)> {
+fn identity(metadata: &fs::Metadata) -> Option<FileId> {
     use std::os::unix::fs::MetadataExt;
-    Some((metadata.dev(), metadata.ino()))
+    Some(FileId { device: metadata.dev(), inode: metadata.ino() })
 }
 
 #[cfg(not(unix))]
-fn identity(_: &fs::Metadata) -> Option<(u64, u64)> {
+fn identity(_: &fs::Metadata) -> Option<FileId> {
     None
 }
 
@@ -452,9 +453,10 @@ mod tests {
             fs::write(path(name), name).unwrap();
         }
         std::os::unix::fs::symlink(path("a"), path("link")).unwrap();
-        let candidates = vec![path("a"), path("b"), path("missing")];
-        let same = LocalFiles::new(None).same_files(candidates, vec![path("link"), path("gone")]).await.unwrap();
-        assert_eq!(same, HashSet::from([path("a")]));
+        let paths = ["a", "link", "b", "missing"].map(path).to_vec();
+        let identities = LocalFiles::new(None).identities(paths).await.unwrap();
+        let [Some(a), Some(link), Some(b), None] = identities[..] else { panic!("{identities:?}") };
+        assert!(a == link && a != b);
     }
 
     #[test]

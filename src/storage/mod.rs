@@ -18,7 +18,7 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnv;
 
 pub(crate) use listing::{Listed, ListedFile, ListedStat, Listing, ListingMode, ListingOptions};
-pub(crate) use local::{LocalFiles, epoch_ms};
+pub(crate) use local::{FileId, LocalFiles, epoch_ms};
 pub(crate) use object::ObjectFiles;
 
 use crate::error::{Error, Result};
