@@ -1,11 +1,13 @@
 //! Manifests: the data files and delete files of a table, with what happened to each (table spec, section "Manifests").
 
+use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
 use datafusion::arrow::array::{ArrayRef, BooleanBuilder, Int32Builder, Int64Builder, RecordBatch, StringBuilder};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
-use super::avro::{self, Records, Target, Wanted};
+use super::avro::{self, AvroFile, BlockBuffer, Row, Target, Wanted};
 use super::{MAX_PATH_BYTES, refuse_encrypted};
 use crate::error::{Error, Result};
 
@@ -98,75 +100,105 @@ pub(crate) fn decode_manifest(
     ManifestDecoder::open(path, bytes, expected, live_only)?.collect()
 }
 
-/// Decodes a manifest batch by batch. The rows are complete only once it has ended without an error.
+/// An opened manifest. Several tasks may each decode a part of it, when it is shared between them.
+///
+/// Its rows are complete only once all parts were decoded without an error, and their counts together pass
+/// [`check_counts`].
+#[derive(Debug)]
+pub(super) struct ManifestFile<B> {
+    path: String,
+    file: AvroFile<B, SLOTS>,
+}
+
+/// What a part of a manifest holds.
+#[derive(Debug)]
+pub(super) struct DecodedPart {
+    /// At most 8192 rows each, and none is empty.
+    pub(super) batches: Vec<RecordBatch>,
+    /// How many entries were there, by status, those of deleted files included.
+    pub(super) counts: [u64; 3],
+    /// The most bytes that decoding held besides the batches.
+    pub(super) buffer_bytes: usize,
+}
+
+impl<B: AsRef<[u8]>> ManifestFile<B> {
+    /// Reads the header, and finds the blocks. This costs little, whatever the size of the file.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] when it is not a whole manifest, as far as the frames of its blocks tell, or is encrypted.
+    pub(super) fn open(path: &str, bytes: B) -> Result<Self> {
+        refuse_encrypted(WHAT, path, bytes.as_ref(), false)?;
+        let file = AvroFile::open(bytes, &WANTED).map_err(|why| malformed(path, why))?;
+        Ok(Self { path: path.into(), file })
+    }
+
+    #[allow(dead_code, reason = "for scans that decode one file in several tasks")]
+    /// Cuts it into parts of about `target_bytes` of the file: ranges of its blocks, which can't be cut themselves.
+    pub(super) fn parts(&self, target_bytes: usize) -> Vec<Range<usize>> {
+        self.file.parts(target_bytes)
+    }
+
+    #[allow(dead_code, reason = "for scans that decode one file in several tasks")]
+    /// Decodes one of [`Self::parts`]. `live_only`: without the entries whose status is deleted.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] when a block is not whole, or when an entry has no path or an unknown status or content.
+    pub(super) fn decode(&self, part: Range<usize>, live_only: bool) -> Result<DecodedPart> {
+        let mut decoding = Decoding::new(&self.file, part, live_only);
+        let mut batches = vec![];
+        while let Some(batch) = decoding.next_batch(self)? {
+            batches.push(batch);
+        }
+        Ok(DecodedPart { batches, counts: decoding.counts, buffer_bytes: decoding.buffer.bytes() })
+    }
+}
+
+/// Compares the entries of all parts of a manifest, by status, with what the manifest list says of it.
+///
+/// # Errors
+/// [`Error::Malformed`] when it says something else.
+pub(super) fn check_counts(path: &str, found: [u64; 3], expected: EntryCounts) -> Result<()> {
+    match expected.by_status() {
+        Some(expected) if expected != found => {
+            let [existing, added, deleted] = found;
+            let [expected_existing, expected_added, expected_deleted] = expected;
+            let why = format!(
+                "it has {added} added, {existing} existing and {deleted} deleted entries, but the manifest list \
+                 says {expected_added}, {expected_existing} and {expected_deleted}"
+            );
+            Err(malformed(path, why.into()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Decodes a whole manifest batch by batch. The rows are complete only once it has ended without an error.
 #[derive(Debug)]
 pub(super) struct ManifestDecoder<'a> {
-    path: &'a str,
-    records: Records<'a, SLOTS>,
+    manifest: ManifestFile<&'a [u8]>,
+    decoding: Decoding,
     expected: EntryCounts,
-    live_only: bool,
-    /// The entries so far, by status.
-    counts: [u64; 3],
     ended: bool,
 }
 
 impl<'a> ManifestDecoder<'a> {
-    pub(super) fn open(path: &'a str, bytes: &'a [u8], expected: EntryCounts, live_only: bool) -> Result<Self> {
-        refuse_encrypted(WHAT, path, bytes, false)?;
-        let records = Records::open(bytes, &WANTED).map_err(|why| malformed(path, why))?;
-        Ok(Self { path, records, expected, live_only, counts: [0; 3], ended: false })
+    pub(super) fn open(path: &str, bytes: &'a [u8], expected: EntryCounts, live_only: bool) -> Result<Self> {
+        let manifest = ManifestFile::open(path, bytes)?;
+        let decoding = Decoding::new(&manifest.file, manifest.file.blocks(), live_only);
+        Ok(Self { manifest, decoding, expected, ended: false })
     }
 
     /// How many bytes it holds besides the batches that it gave.
     pub(super) fn buffer_bytes(&self) -> usize {
-        self.records.buffer_bytes()
+        self.decoding.buffer.bytes()
     }
 
-    fn next_batch(&mut self) -> avro::Result<ManifestBuilder> {
-        let mut rows = ManifestBuilder::default();
-        while rows.rows < MAX_ROWS && rows.path_bytes < MAX_PATH_BYTES {
-            let Some(row) = self.records.next()? else {
-                self.ended = true;
-                self.check_counts()?;
-                break;
-            };
-            let path = row.text(FILE_PATH)?.filter(|path| !path.is_empty()).ok_or("an entry has no file_path")?;
-            let status = row.integer(STATUS).ok_or("an entry has no status")?;
-            let count = usize::try_from(status).ok().and_then(|status| self.counts.get_mut(status));
-            *count.ok_or_else(|| format!("the status of {path} is {status}, which is not 0, 1 or 2"))? += 1;
-            let content = row.integer(CONTENT).unwrap_or(0);
-            if !matches!(content, 0..=2) {
-                return Err(format!("the content of {path} is {content}, which is not 0, 1 or 2").into());
-            }
-            if self.live_only && status == i64::from(DELETED) {
-                continue;
-            }
-            let puffin = row.bytes(FILE_FORMAT).is_some_and(|format| format.eq_ignore_ascii_case(b"puffin"));
-            rows.status.append_value(status as i32);
-            rows.content.append_value(content as i32);
-            rows.file_path.append_value(path);
-            rows.file_size.append_option(row.integer(FILE_SIZE));
-            rows.is_deletion_vector.append_value(content == POSITION_DELETES && puffin);
-            rows.snapshot_id.append_option(row.integer(SNAPSHOT_ID));
-            rows.rows += 1;
-            rows.path_bytes += path.len();
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        let batch = self.decoding.next_batch(&self.manifest)?;
+        if batch.is_none() {
+            check_counts(&self.manifest.path, self.decoding.counts, self.expected)?;
         }
-        Ok(rows)
-    }
-
-    fn check_counts(&self) -> avro::Result<()> {
-        match self.expected.by_status() {
-            Some(expected) if expected != self.counts => {
-                let [existing, added, deleted] = self.counts;
-                let [expected_existing, expected_added, expected_deleted] = expected;
-                Err(format!(
-                    "it has {added} added, {existing} existing and {deleted} deleted entries, but the manifest list \
-                     says {expected_added}, {expected_existing} and {expected_deleted}"
-                )
-                .into())
-            }
-            _ => Ok(()),
-        }
+        Ok(batch)
     }
 }
 
@@ -178,15 +210,82 @@ impl Iterator for ManifestDecoder<'_> {
         if self.ended {
             return None;
         }
-        match self.next_batch() {
-            Ok(rows) if rows.rows == 0 => None,
-            Ok(rows) => Some(rows.finish()),
-            Err(why) => {
-                self.ended = true;
-                Some(Err(malformed(self.path, why)))
-            }
+        let batch = self.next_batch().transpose();
+        self.ended = !matches!(batch, Some(Ok(_)));
+        batch
+    }
+}
+
+/// How far the decoding of some blocks of a manifest has come.
+#[derive(Debug)]
+struct Decoding {
+    blocks: Range<usize>,
+    live_only: bool,
+    buffer: BlockBuffer,
+    /// The entries so far, by status.
+    counts: [u64; 3],
+    rows: ManifestBuilder,
+    full: VecDeque<ManifestBuilder>,
+}
+
+impl Decoding {
+    fn new<B: AsRef<[u8]>>(file: &AvroFile<B, SLOTS>, blocks: Range<usize>, live_only: bool) -> Self {
+        let (buffer, rows) = (file.buffer(), ManifestBuilder::default());
+        Self { blocks, live_only, buffer, counts: [0; 3], rows, full: VecDeque::new() }
+    }
+
+    /// The next batch of rows, `None` after the last block.
+    fn next_batch<B: AsRef<[u8]>>(&mut self, manifest: &ManifestFile<B>) -> Result<Option<RecordBatch>> {
+        while self.full.is_empty()
+            && let Some(block) = self.blocks.next()
+        {
+            self.decode_block(&manifest.file, block).map_err(|why| malformed(&manifest.path, why))?;
+        }
+        match self.full.pop_front() {
+            Some(rows) => rows.finish().map(Some),
+            None if self.rows.rows > 0 => std::mem::take(&mut self.rows).finish().map(Some),
+            None => Ok(None),
         }
     }
+
+    fn decode_block<B: AsRef<[u8]>>(&mut self, file: &AvroFile<B, SLOTS>, block: usize) -> avro::Result<()> {
+        let Self { live_only, buffer, counts, rows, full, .. } = self;
+        file.for_each_record(block, buffer, |row| {
+            if rows.rows >= MAX_ROWS || rows.path_bytes >= MAX_PATH_BYTES {
+                full.push_back(std::mem::take(rows));
+            }
+            decode_entry(row, *live_only, counts, rows)
+        })
+    }
+}
+
+fn decode_entry(
+    row: &Row<'_, SLOTS>,
+    live_only: bool,
+    counts: &mut [u64; 3],
+    rows: &mut ManifestBuilder,
+) -> avro::Result<()> {
+    let path = row.text(FILE_PATH)?.filter(|path| !path.is_empty()).ok_or("an entry has no file_path")?;
+    let status = row.integer(STATUS).ok_or("an entry has no status")?;
+    let count = usize::try_from(status).ok().and_then(|status| counts.get_mut(status));
+    *count.ok_or_else(|| format!("the status of {path} is {status}, which is not 0, 1 or 2"))? += 1;
+    let content = row.integer(CONTENT).unwrap_or(0);
+    if !matches!(content, 0..=2) {
+        return Err(format!("the content of {path} is {content}, which is not 0, 1 or 2").into());
+    }
+    if live_only && status == i64::from(DELETED) {
+        return Ok(());
+    }
+    let puffin = row.bytes(FILE_FORMAT).is_some_and(|format| format.eq_ignore_ascii_case(b"puffin"));
+    rows.status.append_value(status as i32);
+    rows.content.append_value(content as i32);
+    rows.file_path.append_value(path);
+    rows.file_size.append_option(row.integer(FILE_SIZE));
+    rows.is_deletion_vector.append_value(content == POSITION_DELETES && puffin);
+    rows.snapshot_id.append_option(row.integer(SNAPSHOT_ID));
+    rows.rows += 1;
+    rows.path_bytes += path.len();
+    Ok(())
 }
 
 /// Refuses a manifest that key metadata exists for and that is no Avro file.

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use datafusion::arrow::array::{ArrayRef, BooleanBuilder, Int32Builder, Int64Builder, RecordBatch, StringBuilder};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
-use super::avro::{self, Corrupt, Records, Target, Wanted};
+use super::avro::{self, AvroFile, Corrupt, Row, Target, Wanted};
 use super::refuse_encrypted;
 use crate::error::{Error, Result};
 
@@ -98,33 +98,42 @@ pub(super) fn refuse_encrypted_list(path: &str, bytes: &[u8], has_key: bool) -> 
 }
 
 fn decode(bytes: &[u8]) -> avro::Result<ManifestListBuilder> {
-    let mut records = Records::<SLOTS>::open(bytes, &WANTED)?;
+    let file = AvroFile::<_, SLOTS>::open(bytes, &WANTED)?;
+    let mut buffer = file.buffer();
     let mut rows = ManifestListBuilder::default();
     let mut path_bytes = 0;
-    while let Some(row) = records.next()? {
-        let path = row.text(PATH)?.filter(|path| !path.is_empty()).ok_or("an entry has no manifest_path")?;
-        path_bytes += path.len();
-        if path_bytes > MAX_LIST_PATH_BYTES {
-            return Err("its paths take more than 1 GiB".into());
-        }
-        let content = row.integer(CONTENT).unwrap_or(0);
-        if !matches!(content, 0 | 1) {
-            return Err(format!("the content of {path} is {content}, which is neither 0 (data) nor 1 (deletes)").into());
-        }
-        let int = |slot, name| row.integer(slot).map(|value| narrow(value, name)).transpose();
-        rows.push(ManifestListEntry {
-            path,
-            length: row.integer(LENGTH),
-            spec_id: int(SPEC_ID, "partition_spec_id")?,
-            content: content as i32,
-            added_snapshot_id: row.integer(ADDED_SNAPSHOT),
-            added: int(ADDED, "added_files_count")?,
-            existing: int(EXISTING, "existing_files_count")?,
-            deleted: int(DELETED, "deleted_files_count")?,
-            encrypted: row.bytes(KEY_METADATA).is_some_and(|key| !key.is_empty()),
-        });
+    for block in file.blocks() {
+        file.for_each_record(block, &mut buffer, |row| {
+            let entry = entry(row)?;
+            path_bytes += entry.path.len();
+            if path_bytes > MAX_LIST_PATH_BYTES {
+                return Err("its paths take more than 1 GiB".into());
+            }
+            rows.push(entry);
+            Ok(())
+        })?;
     }
     Ok(rows)
+}
+
+fn entry<'a>(row: &Row<'a, SLOTS>) -> avro::Result<ManifestListEntry<'a>> {
+    let path = row.text(PATH)?.filter(|path| !path.is_empty()).ok_or("an entry has no manifest_path")?;
+    let content = row.integer(CONTENT).unwrap_or(0);
+    if !matches!(content, 0 | 1) {
+        return Err(format!("the content of {path} is {content}, which is neither 0 (data) nor 1 (deletes)").into());
+    }
+    let int = |slot, name| row.integer(slot).map(|value| narrow(value, name)).transpose();
+    Ok(ManifestListEntry {
+        path,
+        length: row.integer(LENGTH),
+        spec_id: int(SPEC_ID, "partition_spec_id")?,
+        content: content as i32,
+        added_snapshot_id: row.integer(ADDED_SNAPSHOT),
+        added: int(ADDED, "added_files_count")?,
+        existing: int(EXISTING, "existing_files_count")?,
+        deleted: int(DELETED, "deleted_files_count")?,
+        encrypted: row.bytes(KEY_METADATA).is_some_and(|key| !key.is_empty()),
+    })
 }
 
 fn narrow(value: i64, name: &str) -> avro::Result<i32> {

@@ -1,9 +1,7 @@
 //! Decoding of records: the wanted fields of each, everything else walked over.
 
-use super::codec::{Decompressor, MAX_BLOCK_BYTES, Stored};
-use super::container::Container;
 use super::cursor::Cursor;
-use super::projection::{Step, Wanted, resolve};
+use super::projection::Step;
 use super::schema::{Node, NodeId, Schema};
 use super::{MAX_DEPTH, Result};
 
@@ -41,95 +39,11 @@ impl<'a, const N: usize> Row<'a, N> {
     }
 }
 
-/// The records of an object container file, one at a time.
-#[derive(Debug)]
-pub(in crate::scan) struct Records<'a, const N: usize> {
-    container: Container<'a>,
-    steps: Step,
-    decompressor: Decompressor,
-    buffer: Vec<u8>,
-    block: CurrentBlock<'a>,
-    /// The number of the current block, from 1: errors name it.
-    blocks: u64,
-}
-
-/// Where reading stands inside a block.
-#[derive(Debug)]
-struct CurrentBlock<'a> {
-    /// The block as it lies in the file.
-    stored: &'a [u8],
-    place: Stored,
-    position: usize,
-    objects_left: u64,
-}
-
-impl<'a, const N: usize> Records<'a, N> {
-    /// Opens a file. The slots of `wanted` are below `N`.
-    pub(in crate::scan) fn open(bytes: &'a [u8], wanted: &'static [Wanted]) -> Result<Self> {
-        let container = Container::open(bytes)?;
-        let steps = resolve(&container.schema, wanted)?;
-        let decompressor = Decompressor::new(container.codec, MAX_BLOCK_BYTES);
-        let block = CurrentBlock { stored: &[], place: Stored::InPlace, position: 0, objects_left: 0 };
-        Ok(Self { container, steps, decompressor, buffer: vec![], block, blocks: 0 })
-    }
-
-    /// The next record, `None` after the last one of a file that is whole.
-    pub(in crate::scan) fn next(&mut self) -> Result<Option<Row<'_, N>>> {
-        while self.block.objects_left == 0 {
-            if !self.next_block().map_err(|why| in_block(self.blocks, why))? {
-                return Ok(None);
-            }
-        }
-        let blocks = self.blocks;
-        self.record().map(Some).map_err(|why| in_block(blocks, why))
-    }
-
-    /// How many bytes decompression holds.
-    pub(in crate::scan) fn buffer_bytes(&self) -> usize {
-        self.buffer.capacity()
-    }
-
-    fn record(&mut self) -> Result<Row<'_, N>> {
-        let data = match self.block.place {
-            Stored::InPlace => self.block.stored,
-            Stored::InBuffer => &self.buffer,
-        };
-        let mut cursor = Cursor::new(&data[self.block.position..]);
-        let mut row = [Value::Null; N];
-        read(&self.container.schema, &self.steps, &mut cursor, &mut row)?;
-        self.block.position = data.len() - cursor.rest().len();
-        self.block.objects_left -= 1;
-        if self.block.objects_left == 0 && !cursor.is_empty() {
-            return Err(format!("{} bytes are left over after its last record", cursor.rest().len()).into());
-        }
-        Ok(Row(row))
-    }
-
-    fn next_block(&mut self) -> Result<bool> {
-        self.blocks += 1;
-        let Some(block) = self.container.next_block()? else {
-            return Ok(false);
-        };
-        let place = self.decompressor.decompress(block.data, &mut self.buffer)?;
-        let length = match place {
-            Stored::InPlace => block.data.len(),
-            Stored::InBuffer => self.buffer.len(),
-        };
-        // Each record takes a byte at least: the wanted fields do.
-        if block.objects > length as u64 {
-            return Err(format!("it can't have {} records in {length} bytes", block.objects).into());
-        }
-        if block.objects == 0 && length > 0 {
-            return Err(format!("it has no records but {length} bytes").into());
-        }
-        self.block = CurrentBlock { stored: block.data, place, position: 0, objects_left: block.objects };
-        Ok(true)
-    }
-}
-
-#[cold]
-fn in_block(block: u64, why: super::Corrupt) -> super::Corrupt {
-    format!("data block {block}: {why}").into()
+/// Reads the record at the cursor.
+pub(super) fn record<'a, const N: usize>(schema: &Schema, steps: &Step, cursor: &mut Cursor<'a>) -> Result<Row<'a, N>> {
+    let mut row = [Value::Null; N];
+    read(schema, steps, cursor, &mut row)?;
+    Ok(Row(row))
 }
 
 /// Reads one value. Recursion is as deep as the wanted fields are.
