@@ -5,9 +5,15 @@ use std::sync::{Arc, LazyLock};
 use datafusion::arrow::array::{ArrayRef, BooleanBuilder, Int32Builder, Int64Builder, RecordBatch, StringBuilder};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
-use super::avro::{self, AvroFile, Corrupt, Row, Target, Wanted};
+#[cfg(test)]
+use super::avro::AvroFile;
+use super::avro::{self, Corrupt, Row, Target, Wanted};
 use super::refuse_encrypted;
-use crate::error::{Error, Result};
+#[cfg(test)]
+use crate::error::Error;
+use crate::error::Result;
+
+pub(crate) use known::{KnownEntries, LiveCounts, decode_new_entries};
 
 const WHAT: &str = "a manifest list";
 
@@ -75,6 +81,7 @@ pub(crate) fn manifest_list_schema() -> SchemaRef {
 /// # Errors
 /// [`Error::Malformed`] when it is not a whole manifest list, when an entry has no path or an unknown content, or when it
 /// is encrypted.
+#[cfg(test)]
 pub(crate) fn decode_manifest_list(path: &str, bytes: &[u8]) -> Result<RecordBatch> {
     refuse_encrypted(WHAT, path, bytes, false)?;
     let rows = decode(bytes).map_err(|why| Error::Malformed { what: WHAT, path: path.into(), why: why.to_string() })?;
@@ -97,8 +104,9 @@ pub(super) fn refuse_encrypted_list(path: &str, bytes: &[u8], has_key: bool) -> 
     refuse_encrypted(WHAT, path, bytes, has_key)
 }
 
+#[cfg(test)]
 fn decode(bytes: &[u8]) -> avro::Result<ManifestListBuilder> {
-    let file = AvroFile::<_, SLOTS>::open(bytes, &WANTED)?;
+    let file = AvroFile::<_, SLOTS>::open_like(bytes, &WANTED, [])?;
     let mut buffer = file.buffer();
     let mut rows = ManifestListBuilder::default();
     let mut path_bytes = 0;
@@ -195,5 +203,6 @@ impl ManifestListBuilder {
     }
 }
 
+mod known;
 #[cfg(test)]
 mod tests;

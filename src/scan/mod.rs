@@ -19,10 +19,11 @@ mod manifest_list;
 mod testing;
 
 pub(crate) use exec::{
-    ManifestListRef, ManifestListScanExec, ManifestRef, ManifestScanExec, OnUnreadable, ScanLog, Unreadable,
+    ManifestListRef, ManifestListScanExec, ManifestRef, ManifestScanExec, OnUnreadable, ScanLog, ScanWork, Unreadable,
     collect_partitioned,
 };
 pub(crate) use manifest::EntryCounts;
+pub(crate) use manifest_list::LiveCounts;
 
 use crate::error::{Error, Result};
 

@@ -26,7 +26,7 @@ use std::fmt;
 
 pub(super) use container::MAGIC;
 pub(super) use decode::Row;
-pub(super) use file::{AvroFile, BlockBuffer};
+pub(super) use file::{AvroFile, BlockBuffer, Layout};
 pub(super) use projection::{Target, Wanted};
 
 /// Nesting of schemas and of values beyond this is refused. Iceberg's own schemas nest four deep.
