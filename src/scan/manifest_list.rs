@@ -5,11 +5,11 @@ use std::sync::{Arc, LazyLock};
 use datafusion::arrow::array::{ArrayRef, BooleanBuilder, Int32Builder, Int64Builder, RecordBatch, StringBuilder};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
-#[cfg(test)]
+#[cfg(any(test, feature = "benches"))]
 use super::avro::AvroFile;
 use super::avro::{self, Corrupt, Row, Target, Wanted};
 use super::refuse_encrypted;
-#[cfg(test)]
+#[cfg(any(test, feature = "benches"))]
 use crate::error::Error;
 use crate::error::Result;
 
@@ -122,6 +122,17 @@ fn decode(bytes: &[u8]) -> avro::Result<ManifestListBuilder> {
         })?;
     }
     Ok(rows)
+}
+
+/// Decompresses the blocks of a list; how many bytes they are.
+#[cfg(feature = "benches")]
+pub(crate) fn inflate_list(path: &str, bytes: &[u8]) -> Result<usize> {
+    let inflate = || {
+        let file = AvroFile::<_, SLOTS>::open_like(bytes, &WANTED, [])?;
+        let mut buffer = file.buffer();
+        file.blocks().try_fold(0, |sum, block| Ok(sum + file.records(block, &mut buffer)?.bytes()))
+    };
+    inflate().map_err(|why: Corrupt| Error::Malformed { what: WHAT, path: path.into(), why: why.to_string() })
 }
 
 fn entry<'a>(row: &Row<'a, SLOTS>) -> avro::Result<ManifestListEntry<'a>> {

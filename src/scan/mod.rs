@@ -25,6 +25,12 @@ pub(crate) use exec::{
 pub(crate) use manifest::EntryCounts;
 pub(crate) use manifest_list::LiveCounts;
 
+/// What benches measure.
+#[cfg(feature = "benches")]
+pub(crate) mod benches {
+    pub(crate) use super::manifest_list::{KnownEntries, decode_new_entries, inflate_list};
+}
+
 use crate::error::{Error, Result};
 
 /// The most bytes of paths in one batch. Far below the 2 GiB that `Utf8` offsets can address, by more than one block.
