@@ -12,6 +12,7 @@
 //! Nothing here knows which snapshots go, which files are live, or deletes anything.
 
 mod avro;
+mod columns;
 mod exec;
 mod manifest;
 mod manifest_list;

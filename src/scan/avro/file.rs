@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use super::Result;
-use super::codec::{Codec, Decompressor, MAX_BLOCK_BYTES, Stored};
+use super::codec::{Codec, Decompressor, MAX_BLOCK_BYTES};
 use super::container::{Block, Container, in_block};
 use super::cursor::Cursor;
-use super::decode::{Row, record};
-use super::projection::{Step, Wanted, resolve};
+use super::decode::Row;
+use super::projection::{Op, Wanted, resolve};
 use super::schema::Schema;
 
 /// An object container file whose header was understood and whose blocks were found. `N`: the slots of a [`Row`].
@@ -18,22 +18,8 @@ pub(in crate::scan) struct AvroFile<B, const N: usize> {
     bytes: B,
     codec: Codec,
     schema: Schema,
-    steps: Step,
+    ops: Vec<Op>,
     blocks: Vec<Block>,
-}
-
-/// Where blocks of one file are decompressed, one after the other.
-#[derive(Debug)]
-pub(in crate::scan) struct BlockBuffer {
-    decompressor: Decompressor,
-    data: Vec<u8>,
-}
-
-impl BlockBuffer {
-    /// How many bytes it holds.
-    pub(in crate::scan) fn bytes(&self) -> usize {
-        self.data.capacity()
-    }
 }
 
 impl<B: AsRef<[u8]>, const N: usize> AvroFile<B, N> {
@@ -43,8 +29,8 @@ impl<B: AsRef<[u8]>, const N: usize> AvroFile<B, N> {
     /// When the header or the frame of any block is wrong, or when the schema lacks what is wanted.
     pub(in crate::scan) fn open(bytes: B, wanted: &'static [Wanted]) -> Result<Self> {
         let Container { schema, codec, blocks } = Container::open(bytes.as_ref())?;
-        let steps = resolve(&schema, wanted)?;
-        Ok(Self { bytes, codec, schema, steps, blocks })
+        let ops = resolve(&schema, wanted)?;
+        Ok(Self { bytes, codec, schema, ops, blocks })
     }
 
     /// All blocks, by their place in the file.
@@ -68,9 +54,15 @@ impl<B: AsRef<[u8]>, const N: usize> AvroFile<B, N> {
         parts
     }
 
-    /// A buffer for [`Self::for_each_record`].
-    pub(in crate::scan) fn buffer(&self) -> BlockBuffer {
-        BlockBuffer { decompressor: Decompressor::new(self.codec, MAX_BLOCK_BYTES), data: vec![] }
+    /// How many records the blocks say they have: not to be trusted.
+    pub(in crate::scan) fn promised_records(&self, blocks: Range<usize>) -> u64 {
+        let blocks = self.blocks.get(blocks).unwrap_or_default();
+        blocks.iter().fold(0, |sum: u64, block| sum.saturating_add(block.objects))
+    }
+
+    /// What [`Self::for_each_record`] decompresses with, one block after the other.
+    pub(in crate::scan) fn decompressor(&self) -> Decompressor {
+        Decompressor::new(self.codec, MAX_BLOCK_BYTES)
     }
 
     /// Hands each record of a block to `take`, in order.
@@ -80,21 +72,17 @@ impl<B: AsRef<[u8]>, const N: usize> AvroFile<B, N> {
     pub(in crate::scan) fn for_each_record(
         &self,
         block: usize,
-        buffer: &mut BlockBuffer,
+        decompressor: &mut Decompressor,
         take: impl FnMut(&Row<'_, N>) -> Result<()>,
     ) -> Result<()> {
-        let records = self.read_block(block, buffer).map_err(|why| in_block(block, why))?;
+        let records = self.read_block(block, decompressor).map_err(|why| in_block(block, why))?;
         self.read_records(block, records, take)
     }
 
-    /// Decompresses a block.
-    fn read_block<'a>(&'a self, block: usize, buffer: &'a mut BlockBuffer) -> Result<&'a [u8]> {
+    fn read_block<'a>(&'a self, block: usize, decompressor: &'a mut Decompressor) -> Result<&'a [u8]> {
         let Block { objects, data } = self.blocks.get(block).ok_or("the file has no such block")?;
         let stored = self.bytes.as_ref().get(data.clone()).ok_or("the block lies outside of the file")?;
-        let records = match buffer.decompressor.decompress(stored, &mut buffer.data)? {
-            Stored::InPlace => stored,
-            Stored::InBuffer => &buffer.data,
-        };
+        let records = decompressor.decompress(stored)?;
         // Each record takes a byte at least: the wanted fields do.
         if *objects > records.len() as u64 {
             return Err(format!("it can't have {objects} records in {} bytes", records.len()).into());
@@ -105,15 +93,16 @@ impl<B: AsRef<[u8]>, const N: usize> AvroFile<B, N> {
         Ok(records)
     }
 
-    fn read_records(
+    fn read_records<'a>(
         &self,
         block: usize,
-        records: &[u8],
-        mut take: impl FnMut(&Row<'_, N>) -> Result<()>,
+        records: &'a [u8],
+        mut take: impl FnMut(&Row<'a, N>) -> Result<()>,
     ) -> Result<()> {
         let mut cursor = Cursor::new(records);
+        let mut row = Row::new();
         for _ in 0..self.blocks[block].objects {
-            let row = record(&self.schema, &self.steps, &mut cursor).map_err(|why| in_block(block, why))?;
+            row.read(&self.schema, &self.ops, &mut cursor).map_err(|why| in_block(block, why))?;
             take(&row)?;
         }
         match cursor.rest().len() {
