@@ -84,6 +84,13 @@ maintenance_options! {
 
     /// How many deletes run at once when `max_concurrent_deletes` is not given; at least 1.
     max_concurrent_deletes: usize = 32,
+
+    /// How many reads of metadata files (manifest lists, manifests) run at once; at least 1.
+    max_concurrent_reads: usize = 64,
+
+    /// How many bytes of metadata files may be read before they are decoded. A larger file is read alone; less is read
+    /// ahead when `datafusion.runtime.memory_limit` leaves less.
+    read_ahead_bytes: usize = 67_108_864,
 }
 
 impl ConfigExtension for MaintenanceOptions {
@@ -91,13 +98,22 @@ impl ConfigExtension for MaintenanceOptions {
 }
 
 impl MaintenanceOptions {
+    /// `max_concurrent_reads` and `read_ahead_bytes`.
+    pub(crate) fn reading(&self) -> (usize, usize) {
+        (self.max_concurrent_reads, self.read_ahead_bytes)
+    }
+
     /// Refuses values that nothing can be done with.
     pub(crate) fn check(&self) -> Result<()> {
-        if self.max_concurrent_deletes == 0 {
-            return Err(Error::Statement {
-                message: "the session option iceberg_maintenance.max_concurrent_deletes is 0; it must be at least 1"
-                    .into(),
-            });
+        for (name, value) in [
+            ("max_concurrent_deletes", self.max_concurrent_deletes),
+            ("max_concurrent_reads", self.max_concurrent_reads),
+        ] {
+            if value == 0 {
+                return Err(Error::Statement {
+                    message: format!("the session option iceberg_maintenance.{name} is 0; it must be at least 1"),
+                });
+            }
         }
         Ok(())
     }

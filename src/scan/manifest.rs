@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 use datafusion::arrow::array::{ArrayRef, BooleanArray, BooleanBufferBuilder, Int32Array, RecordBatch};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
-use super::avro::{self, AvroFile, Corrupt, Decompressor, Row, Target, Wanted};
+use super::avro::{self, AvroFile, Corrupt, Decompressor, Layout, Row, Target, Wanted};
 use super::columns::{DenseStrings, NullableLongs};
 use super::{MAX_PATH_BYTES, refuse_encrypted};
 use crate::error::{Error, Result};
@@ -69,7 +69,7 @@ pub(crate) fn manifest_schema() -> SchemaRef {
 }
 
 /// How many entries of each status a manifest list says that a manifest has. `None` or negative: it doesn't say.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct EntryCounts {
     pub(crate) added: Option<i32>,
     pub(crate) existing: Option<i32>,
@@ -77,6 +77,15 @@ pub(crate) struct EntryCounts {
 }
 
 impl EntryCounts {
+    /// What two manifest lists say of one manifest, `None` when they contradict each other.
+    pub(crate) fn together(self, other: Self) -> Option<Self> {
+        match (self.by_status(), other.by_status()) {
+            (Some(own), Some(others)) => (own == others).then_some(self),
+            (None, Some(_)) => Some(other),
+            (_, None) => Some(self),
+        }
+    }
+
     /// The counts by status. Known only together: writers that knew one knew all.
     fn by_status(self) -> Option<[u64; 3]> {
         let known = |count: Option<i32>| count.and_then(|count| u64::try_from(count).ok());
@@ -98,7 +107,13 @@ pub(crate) fn decode_manifest(
     expected: EntryCounts,
     live_only: bool,
 ) -> Result<Vec<RecordBatch>> {
-    ManifestDecoder::open(path, bytes, expected, live_only)?.collect()
+    let manifest = ManifestFile::open_like(path, bytes, [])?;
+    let mut batches = vec![];
+    let counts = manifest.decode(manifest.blocks(), live_only, |batch, _| {
+        batches.push(batch);
+        Ok(())
+    })?;
+    check_counts(path, counts, expected).map(|()| batches)
 }
 
 /// An opened manifest. Several tasks may each decode a part of it, when it is shared between them.
@@ -111,46 +126,60 @@ pub(super) struct ManifestFile<B> {
     file: AvroFile<B, SLOTS>,
 }
 
-/// What a part of a manifest holds.
-#[derive(Debug)]
-pub(super) struct DecodedPart {
-    /// At most 8192 rows each, and none is empty.
-    pub(super) batches: Vec<RecordBatch>,
-    /// How many entries were there, by status, those of deleted files included.
-    pub(super) counts: [u64; 3],
-    /// The most bytes that decoding held besides the batches.
-    pub(super) buffer_bytes: usize,
-}
-
 impl<B: AsRef<[u8]>> ManifestFile<B> {
-    /// Reads the header, and finds the blocks. This costs little, whatever the size of the file.
+    /// Reads the header, and finds the blocks. This costs little, whatever the size of the file, and less if it shares the
+    /// layout of another manifest.
     ///
     /// # Errors
     /// [`Error::Malformed`] when it is not a whole manifest, as far as the frames of its blocks tell, or is encrypted.
-    pub(super) fn open(path: &str, bytes: B) -> Result<Self> {
+    pub(super) fn open_like<'l>(
+        path: &str,
+        bytes: B,
+        layouts: impl IntoIterator<Item = &'l Arc<Layout>>,
+    ) -> Result<Self> {
         refuse_encrypted(WHAT, path, bytes.as_ref(), false)?;
-        let file = AvroFile::open(bytes, &WANTED).map_err(|why| malformed(path, why))?;
+        let file = AvroFile::open_like(bytes, &WANTED, layouts).map_err(|why| malformed(path, why))?;
         Ok(Self { path: path.into(), file })
     }
 
-    #[allow(dead_code, reason = "for scans that decode one file in several tasks")]
+    /// Where it is.
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(super) fn layout(&self) -> &Arc<Layout> {
+        self.file.layout()
+    }
+
+    /// All of its blocks.
+    pub(super) fn blocks(&self) -> Range<usize> {
+        self.file.blocks()
+    }
+
     /// Cuts it into parts of about `target_bytes` of the file: ranges of its blocks, which can't be cut themselves.
     pub(super) fn parts(&self, target_bytes: usize) -> Vec<Range<usize>> {
         self.file.parts(target_bytes)
     }
 
-    #[allow(dead_code, reason = "for scans that decode one file in several tasks")]
-    /// Decodes one of [`Self::parts`]. `live_only`: without the entries whose status is deleted.
+    /// Decodes one of [`Self::parts`] into batches of at most 8192 rows, none of them empty. `live_only`: without the
+    /// entries whose status is deleted. `hand_on` gets each batch, and how many bytes decoding holds besides.
+    ///
+    /// Returns how many entries there are, by status, those of deleted files included.
     ///
     /// # Errors
-    /// [`Error::Malformed`] when a block is not whole, or when an entry has no path or an unknown status or content.
-    pub(super) fn decode(&self, part: Range<usize>, live_only: bool) -> Result<DecodedPart> {
+    /// [`Error::Malformed`] when a block is not whole, or when an entry has no path or an unknown status or content, and
+    /// whatever `hand_on` returns.
+    pub(super) fn decode(
+        &self,
+        part: Range<usize>,
+        live_only: bool,
+        mut hand_on: impl FnMut(RecordBatch, usize) -> Result<()>,
+    ) -> Result<[u64; 3]> {
         let mut decoding = Decoding::new(&self.file, part, live_only);
-        let mut batches = vec![];
         while let Some(batch) = decoding.next_batch(self)? {
-            batches.push(batch);
+            hand_on(batch, decoding.decompressor.buffer_bytes())?;
         }
-        Ok(DecodedPart { batches, counts: decoding.counts, buffer_bytes: decoding.decompressor.buffer_bytes() })
+        Ok(decoding.counts)
     }
 }
 
@@ -170,50 +199,6 @@ pub(super) fn check_counts(path: &str, found: [u64; 3], expected: EntryCounts) -
             Err(malformed(path, why.into()))
         }
         _ => Ok(()),
-    }
-}
-
-/// Decodes a whole manifest batch by batch. The rows are complete only once it has ended without an error.
-#[derive(Debug)]
-pub(super) struct ManifestDecoder<'a> {
-    manifest: ManifestFile<&'a [u8]>,
-    decoding: Decoding,
-    expected: EntryCounts,
-    ended: bool,
-}
-
-impl<'a> ManifestDecoder<'a> {
-    pub(super) fn open(path: &str, bytes: &'a [u8], expected: EntryCounts, live_only: bool) -> Result<Self> {
-        let manifest = ManifestFile::open(path, bytes)?;
-        let decoding = Decoding::new(&manifest.file, manifest.file.blocks(), live_only);
-        Ok(Self { manifest, decoding, expected, ended: false })
-    }
-
-    /// How many bytes it holds besides the batches that it gave.
-    pub(super) fn buffer_bytes(&self) -> usize {
-        self.decoding.decompressor.buffer_bytes()
-    }
-
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
-        let batch = self.decoding.next_batch(&self.manifest)?;
-        if batch.is_none() {
-            check_counts(&self.manifest.path, self.decoding.counts, self.expected)?;
-        }
-        Ok(batch)
-    }
-}
-
-/// Ends after the first error. Batches are never empty.
-impl Iterator for ManifestDecoder<'_> {
-    type Item = Result<RecordBatch>;
-
-    fn next(&mut self) -> Option<Result<RecordBatch>> {
-        if self.ended {
-            return None;
-        }
-        let batch = self.next_batch().transpose();
-        self.ended = !matches!(batch, Some(Ok(_)));
-        batch
     }
 }
 

@@ -5,10 +5,14 @@ use std::sync::{Arc, LazyLock};
 use datafusion::arrow::array::{ArrayRef, BooleanArray, BooleanBufferBuilder, Int32Array, RecordBatch};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
-use super::avro::{self, AvroFile, Corrupt, Row, Target, Wanted};
+#[cfg(any(test, feature = "benches"))]
+use super::avro::AvroFile;
+use super::avro::{self, Corrupt, Row, Target, Wanted};
 use super::columns::{DenseStrings, NullableInts, NullableLongs};
 use super::refuse_encrypted;
 use crate::error::{Error, Result};
+
+pub(crate) use known::{KnownEntries, LiveCounts, decode_new_entries};
 
 const WHAT: &str = "a manifest list";
 
@@ -76,6 +80,7 @@ pub(crate) fn manifest_list_schema() -> SchemaRef {
 /// # Errors
 /// [`Error::Malformed`] when it is not a whole manifest list, when an entry has no path or an unknown content, or when it
 /// is encrypted.
+#[cfg(any(test, feature = "benches"))]
 pub(crate) fn decode_manifest_list(path: &str, bytes: &[u8]) -> Result<RecordBatch> {
     refuse_encrypted(WHAT, path, bytes, false)?;
     decode(bytes).map_err(|why| malformed(path, why))?.finish(path)
@@ -99,15 +104,20 @@ pub(super) fn refuse_encrypted_list(path: &str, bytes: &[u8], has_key: bool) -> 
     refuse_encrypted(WHAT, path, bytes, has_key)
 }
 
+#[cfg(any(test, feature = "benches"))]
 fn decode(bytes: &[u8]) -> avro::Result<ManifestListBuilder> {
-    let file = AvroFile::<_, SLOTS>::open(bytes, &WANTED)?;
+    let file = AvroFile::<_, SLOTS>::open_like(bytes, &WANTED, [])?;
     let mut decompressor = file.decompressor();
-    let promised = usize::try_from(file.promised_records(file.blocks())).unwrap_or(usize::MAX);
-    let mut rows = ManifestListBuilder::with_capacity(promised.min(MAX_EXPECTED_ROWS));
+    let mut rows = ManifestListBuilder::with_capacity(expected_rows(file.promised_records(file.blocks())));
     for block in file.blocks() {
         file.for_each_record(block, &mut decompressor, |row| rows.push(entry(row)?))?;
     }
     Ok(rows)
+}
+
+/// How many rows memory is taken for, if so many are promised.
+fn expected_rows(promised: u64) -> usize {
+    usize::try_from(promised).unwrap_or(usize::MAX).min(MAX_EXPECTED_ROWS)
 }
 
 fn entry<'a>(row: &Row<'a, SLOTS>) -> avro::Result<ManifestListEntry<'a>> {
@@ -210,5 +220,6 @@ fn malformed(path: &str, why: Corrupt) -> Error {
     Error::Malformed { what: WHAT, path: path.into(), why: why.to_string() }
 }
 
+mod known;
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use super::codec::Codec;
 use super::cursor::Cursor;
-use super::schema::Schema;
 use super::{Corrupt, Result};
 
 /// What every object container file begins with.
@@ -15,8 +14,9 @@ const SYNC_BYTES: usize = 16;
 
 /// The header of a file, and where its blocks are.
 #[derive(Debug)]
-pub(super) struct Container {
-    pub(super) schema: Schema,
+pub(super) struct Container<'a> {
+    /// The schema of the writer, in JSON.
+    pub(super) schema: &'a [u8],
     pub(super) codec: Codec,
     pub(super) blocks: Vec<Block>,
 }
@@ -29,13 +29,13 @@ pub(super) struct Block {
     pub(super) data: Range<usize>,
 }
 
-impl Container {
+impl<'a> Container<'a> {
     /// Reads the header and the frame of every block. The file must end where a block ends.
-    pub(super) fn open(bytes: &[u8]) -> Result<Self> {
+    pub(super) fn open(bytes: &'a [u8]) -> Result<Self> {
         let mut cursor = Cursor::new(bytes.strip_prefix(MAGIC).ok_or("it does not begin as an Avro file does")?);
         let metadata = header_metadata(&mut cursor)?;
         let sync = cursor.take(SYNC_BYTES)?;
-        let schema = Schema::parse(metadata.get(&b"avro.schema"[..]).ok_or("its header has no avro.schema")?)?;
+        let schema = metadata.get(&b"avro.schema"[..]).copied().ok_or("its header has no avro.schema")?;
         let codec = Codec::parse(metadata.get(&b"avro.codec"[..]).copied())?;
         let mut blocks = vec![];
         while !cursor.is_empty() {

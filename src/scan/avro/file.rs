@@ -1,6 +1,7 @@
 //! An opened file, whose blocks can be read in any order and by several tasks.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::Result;
 use super::codec::{Codec, Decompressor, MAX_BLOCK_BYTES};
@@ -17,9 +18,32 @@ use super::schema::Schema;
 pub(in crate::scan) struct AvroFile<B, const N: usize> {
     bytes: B,
     codec: Codec,
+    layout: Arc<Layout>,
+    blocks: Vec<Block>,
+}
+
+/// How records of one schema are read. Files that were written alike share it: a schema takes longer to understand than a
+/// small file takes to read.
+#[derive(Debug)]
+pub(in crate::scan) struct Layout {
+    /// As the files have it.
+    schema_text: Vec<u8>,
     schema: Schema,
     ops: Vec<Op>,
-    blocks: Vec<Block>,
+}
+
+impl Layout {
+    fn new(schema_text: &[u8], wanted: &'static [Wanted]) -> Result<Self> {
+        let schema = Schema::parse(schema_text)?;
+        let ops = resolve(&schema, wanted)?;
+        Ok(Self { schema_text: schema_text.to_vec(), schema, ops })
+    }
+
+    /// How many bytes it takes, about.
+    pub(in crate::scan) fn bytes(&self) -> usize {
+        // What was understood is of the order of the text.
+        self.schema_text.len() * 4
+    }
 }
 
 impl<B: AsRef<[u8]>, const N: usize> AvroFile<B, N> {
@@ -27,10 +51,30 @@ impl<B: AsRef<[u8]>, const N: usize> AvroFile<B, N> {
     ///
     /// # Errors
     /// When the header or the frame of any block is wrong, or when the schema lacks what is wanted.
+    #[cfg(test)]
     pub(in crate::scan) fn open(bytes: B, wanted: &'static [Wanted]) -> Result<Self> {
+        Self::open_like(bytes, wanted, [])
+    }
+
+    /// Opens a file. It shares the layout of one of these files, opened with the same `wanted`, if it was written alike.
+    ///
+    /// # Errors
+    /// When the header or the frame of any block is wrong, or when the schema lacks what is wanted.
+    pub(in crate::scan) fn open_like<'l>(
+        bytes: B,
+        wanted: &'static [Wanted],
+        layouts: impl IntoIterator<Item = &'l Arc<Layout>>,
+    ) -> Result<Self> {
         let Container { schema, codec, blocks } = Container::open(bytes.as_ref())?;
-        let ops = resolve(&schema, wanted)?;
-        Ok(Self { bytes, codec, schema, ops, blocks })
+        let layout = match layouts.into_iter().find(|layout| layout.schema_text == schema) {
+            Some(known) => Arc::clone(known),
+            None => Arc::new(Layout::new(schema, wanted)?),
+        };
+        Ok(Self { bytes, codec, layout, blocks })
+    }
+
+    pub(in crate::scan) fn layout(&self) -> &Arc<Layout> {
+        &self.layout
     }
 
     /// All blocks, by their place in the file.
@@ -73,10 +117,27 @@ impl<B: AsRef<[u8]>, const N: usize> AvroFile<B, N> {
         &self,
         block: usize,
         decompressor: &mut Decompressor,
-        take: impl FnMut(&Row<'_, N>) -> Result<()>,
+        mut take: impl FnMut(&Row<'_, N>) -> Result<()>,
     ) -> Result<()> {
+        let mut records = self.records(block, decompressor)?;
+        while let Some((_, row)) = records.next()? {
+            take(row)?;
+        }
+        Ok(())
+    }
+
+    /// The records of a block, one at a time.
+    ///
+    /// # Errors
+    /// When the block can't be decompressed, or can't have as many records as it says.
+    pub(in crate::scan) fn records<'a>(
+        &'a self,
+        block: usize,
+        decompressor: &'a mut Decompressor,
+    ) -> Result<BlockRecords<'a, N>> {
         let records = self.read_block(block, decompressor).map_err(|why| in_block(block, why))?;
-        self.read_records(block, records, take)
+        let left = self.blocks[block].objects;
+        Ok(BlockRecords { layout: &self.layout, block, cursor: Cursor::new(records), left, row: Row::new() })
     }
 
     fn read_block<'a>(&'a self, block: usize, decompressor: &'a mut Decompressor) -> Result<&'a [u8]> {
@@ -92,22 +153,43 @@ impl<B: AsRef<[u8]>, const N: usize> AvroFile<B, N> {
         }
         Ok(records)
     }
+}
 
-    fn read_records<'a>(
-        &self,
-        block: usize,
-        records: &'a [u8],
-        mut take: impl FnMut(&Row<'a, N>) -> Result<()>,
-    ) -> Result<()> {
-        let mut cursor = Cursor::new(records);
-        let mut row = Row::new();
-        for _ in 0..self.blocks[block].objects {
-            row.read(&self.schema, &self.ops, &mut cursor).map_err(|why| in_block(block, why))?;
-            take(&row)?;
-        }
-        match cursor.rest().len() {
+/// The records of a block, from one on.
+#[derive(Debug)]
+pub(in crate::scan) struct BlockRecords<'a, const N: usize> {
+    layout: &'a Layout,
+    block: usize,
+    cursor: Cursor<'a>,
+    left: u64,
+    row: Row<'a, N>,
+}
+
+impl<'a, const N: usize> BlockRecords<'a, N> {
+    /// The next record and its encoding, `None` after the last one of a block that holds exactly what it says.
+    #[inline]
+    pub(in crate::scan) fn next(&mut self) -> Result<Option<(&'a [u8], &Row<'a, N>)>> {
+        let Some(left) = self.left.checked_sub(1) else { return self.end().map(|()| None) };
+        self.left = left;
+        let ahead = self.cursor.rest();
+        let Layout { schema, ops, .. } = self.layout;
+        self.row.read(schema, ops, &mut self.cursor).map_err(|why| in_block(self.block, why))?;
+        Ok(Some((&ahead[..ahead.len() - self.cursor.rest().len()], &self.row)))
+    }
+
+    /// Steps over the next record if its encoding is the one of this record, which was read under the same layout.
+    pub(in crate::scan) fn skip_if(&mut self, encoded: &[u8]) -> bool {
+        let Some(rest) = self.cursor.rest().strip_prefix(encoded) else { return false };
+        let Some(left) = self.left.checked_sub(1) else { return false };
+        self.left = left;
+        self.cursor = Cursor::new(rest);
+        true
+    }
+
+    fn end(&self) -> Result<()> {
+        match self.cursor.rest().len() {
             0 => Ok(()),
-            left => Err(in_block(block, format!("{left} bytes are left over after its last record").into())),
+            left => Err(in_block(self.block, format!("{left} bytes are left over after its last record").into())),
         }
     }
 }

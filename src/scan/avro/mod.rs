@@ -28,7 +28,7 @@ use std::fmt;
 pub(super) use codec::Decompressor;
 pub(super) use container::MAGIC;
 pub(super) use decode::Row;
-pub(super) use file::AvroFile;
+pub(super) use file::{AvroFile, Layout};
 pub(super) use projection::{Target, Wanted};
 
 /// Nesting of schemas and of values beyond this is refused. Iceberg's own schemas nest four deep.
