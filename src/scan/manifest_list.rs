@@ -82,8 +82,18 @@ pub(crate) fn manifest_list_schema() -> SchemaRef {
 /// is encrypted.
 #[cfg(any(test, feature = "benches"))]
 pub(crate) fn decode_manifest_list(path: &str, bytes: &[u8]) -> Result<RecordBatch> {
+    decode_manifest_list_like(path, bytes, &mut vec![])
+}
+
+/// Like [`decode_manifest_list`], sharing the layout of lists that were decoded before.
+#[cfg(any(test, feature = "benches"))]
+pub(crate) fn decode_manifest_list_like(
+    path: &str,
+    bytes: &[u8],
+    layouts: &mut Vec<Arc<avro::Layout>>,
+) -> Result<RecordBatch> {
     refuse_encrypted(WHAT, path, bytes, false)?;
-    decode(bytes).map_err(|why| malformed(path, why))?.finish(path)
+    decode(bytes, layouts).map_err(|why| malformed(path, why))?.finish(path)
 }
 
 /// The rows that a v1 snapshot gives for the manifests that it lists itself, without a manifest list.
@@ -105,8 +115,9 @@ pub(super) fn refuse_encrypted_list(path: &str, bytes: &[u8], has_key: bool) -> 
 }
 
 #[cfg(any(test, feature = "benches"))]
-fn decode(bytes: &[u8]) -> avro::Result<ManifestListBuilder> {
-    let file = AvroFile::<_, SLOTS>::open_like(bytes, &WANTED, [])?;
+fn decode(bytes: &[u8], layouts: &mut Vec<Arc<avro::Layout>>) -> avro::Result<ManifestListBuilder> {
+    let file = AvroFile::<_, SLOTS>::open_like(bytes, &WANTED, layouts.iter())?;
+    *layouts = vec![Arc::clone(file.layout())];
     let mut decompressor = file.decompressor();
     let mut rows = ManifestListBuilder::with_capacity(expected_rows(file.promised_records(file.blocks())));
     for block in file.blocks() {

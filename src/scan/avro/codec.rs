@@ -1,5 +1,6 @@
 //! Decompression of data blocks (Avro specification, "Required Codecs" and "Optional Codecs").
 
+use std::cell::Cell;
 use std::fmt;
 
 use flate2::Crc;
@@ -15,6 +16,9 @@ pub(crate) const MAX_BLOCK_BYTES: usize = 1 << 30;
 
 /// What a buffer begins with: room for a block of Iceberg Java, which cuts them at 64 kB.
 const MIN_BUFFER: usize = 128 << 10;
+
+/// The largest buffer that a thread keeps.
+const MAX_SPARE_BUFFER: usize = 1 << 20;
 
 /// Snappy's densest element copies 64 bytes and takes 3.
 const MAX_SNAPPY_RATIO: usize = 22;
@@ -49,10 +53,21 @@ impl Codec {
 pub(in crate::scan) struct Decompressor {
     codec: Codec,
     limit: usize,
+    scratch: Scratch,
+}
+
+/// What decompression needs besides the block.
+#[derive(Default)]
+struct Scratch {
     inflater: Option<Inflater>,
     zstd: Option<zstd::stream::raw::Decoder<'static>>,
     /// As long as the largest block yet; what is behind the current block's data is left over from others.
     buffer: Vec<u8>,
+}
+
+thread_local! {
+    /// What a thread's last file needed, for its next one: getting fresh memory takes as long as decoding a small file.
+    static SPARE: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
 }
 
 impl fmt::Debug for Decompressor {
@@ -61,20 +76,31 @@ impl fmt::Debug for Decompressor {
     }
 }
 
+impl Drop for Decompressor {
+    fn drop(&mut self) {
+        if self.scratch.buffer.capacity() <= MAX_SPARE_BUFFER {
+            let scratch = Box::new(std::mem::take(&mut self.scratch));
+            // Fails only while the thread ends.
+            SPARE.try_with(|spare| spare.set(Some(scratch))).ok();
+        }
+    }
+}
+
 impl Decompressor {
     /// `limit`: how many bytes one block may have after decompression.
     pub(super) fn new(codec: Codec, limit: usize) -> Self {
-        Self { codec, limit, inflater: None, zstd: None, buffer: vec![] }
+        let scratch = SPARE.try_with(Cell::take).ok().flatten().map(|scratch| *scratch).unwrap_or_default();
+        Self { codec, limit, scratch }
     }
 
     /// How many bytes its buffer has.
     pub(in crate::scan) fn buffer_bytes(&self) -> usize {
-        self.buffer.capacity()
+        self.scratch.buffer.capacity()
     }
 
     /// The block's data: `block` itself where nothing is compressed.
     pub(super) fn decompress<'a>(&'a mut self, block: &'a [u8]) -> Result<&'a [u8]> {
-        let Self { codec, limit, inflater, zstd, buffer } = self;
+        let Self { codec, limit, scratch: Scratch { inflater, zstd, buffer } } = self;
         let length = match codec {
             Codec::Null => return Ok(block),
             Codec::Deflate => inflater.get_or_insert_default().inflate(block, buffer, *limit)?,
@@ -87,6 +113,10 @@ impl Decompressor {
                 zstandard(decoder, block, buffer, *limit)?
             }
         };
+        // The buffer may be larger than the limit: it was there before.
+        if length > *limit {
+            return Err(too_large(*limit));
+        }
         buffer.get(..length).ok_or_else(|| "a block ends outside of its buffer".into())
     }
 }

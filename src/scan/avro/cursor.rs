@@ -9,6 +9,9 @@ const NEGATIVE: &str = "a length is negative";
 /// 64 bits, seven in each.
 const MAX_VARINT_BYTES: usize = 10;
 
+/// A byte that has it is followed by another of the same number.
+const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
+
 /// How many bytes of a run of numbers are looked at together, so that the compiler makes vector instructions of it.
 const CHUNK: usize = 32;
 
@@ -62,19 +65,41 @@ impl<'a> Cursor<'a> {
     }
 
     fn long_varint(&mut self) -> Result<u64> {
+        let Some((chunk, rest)) = self.rest.split_first_chunk::<MAX_VARINT_BYTES>() else {
+            return self.varint_near_the_end();
+        };
+        let [low @ .., ninth, tenth] = chunk;
+        let word = u64::from_le_bytes(*low);
+        let ends = !word & HIGH_BITS;
+        if ends != 0 {
+            let bits = ends.trailing_zeros() + 1;
+            self.rest = &self.rest[bits as usize / 8..];
+            return Ok(join_groups(word & u64::MAX >> (64 - bits)));
+        }
+        let value = join_groups(word) | u64::from(ninth & 0x7f) << 56;
+        if *ninth < 0x80 {
+            self.rest = &self.rest[MAX_VARINT_BYTES - 1..];
+            return Ok(value);
+        }
+        // The tenth group holds the 64th bit alone.
+        if *tenth > 1 {
+            return Err(BAD_VARINT.into());
+        }
+        self.rest = rest;
+        Ok(value | u64::from(*tenth) << 63)
+    }
+
+    #[cold]
+    fn varint_near_the_end(&mut self) -> Result<u64> {
         let mut value = 0;
-        for (group, byte) in self.rest.iter().take(MAX_VARINT_BYTES).enumerate() {
+        for (group, byte) in self.rest.iter().enumerate() {
             value |= u64::from(byte & 0x7f) << (7 * group);
             if *byte < 0x80 {
-                // The tenth group holds the 64th bit alone.
-                if group == 9 && *byte > 1 {
-                    return Err(BAD_VARINT.into());
-                }
                 self.rest = &self.rest[group + 1..];
                 return Ok(value);
             }
         }
-        Err(if self.rest.len() < MAX_VARINT_BYTES { TOO_SHORT } else { BAD_VARINT }.into())
+        Err(TOO_SHORT.into())
     }
 
     /// Walks over so many `int`s or `long`s, by the bytes that end one. That each fits into 64 bits is not checked.
@@ -100,7 +125,7 @@ impl<'a> Cursor<'a> {
         }
         while let Some((word, after)) = rest.split_first_chunk::<8>() {
             // The high bit of each byte that ends a number.
-            let mut ends = !u64::from_le_bytes(*word) & 0x8080_8080_8080_8080;
+            let mut ends = !u64::from_le_bytes(*word) & HIGH_BITS;
             let numbers = (ends >> 7).wrapping_mul(0x0101_0101_0101_0101) >> 56;
             if numbers < count {
                 count -= numbers;
@@ -205,6 +230,14 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// The number whose eight groups of seven bits are in these bytes, the least significant first.
+fn join_groups(word: u64) -> u64 {
+    let sevens = word & !HIGH_BITS;
+    let fourteens = sevens & 0x007f_007f_007f_007f | (sevens & 0x7f00_7f00_7f00_7f00) >> 1;
+    let half = fourteens & 0x0000_3fff_0000_3fff | (fourteens & 0x3fff_0000_3fff_0000) >> 2;
+    half & 0x0fff_ffff | (half & 0x0fff_ffff_0000_0000) >> 4
+}
+
 /// The head of a block of array items or map entries.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Items {
@@ -217,6 +250,7 @@ pub(super) struct Items {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scan::testing::{bytes, long};
 
     #[test]
     fn numbers_are_zigzag_varints_of_at_most_64_bits() {
@@ -236,6 +270,17 @@ mod tests {
             cursor.skip_longs(1).unwrap();
             assert!(cursor.is_empty(), "{bytes:x?}");
         }
+        // Of every length, at the end of the data and ahead of more.
+        for number in (0..64)
+            .flat_map(|bit| [1i64 << bit, (1i64 << bit).wrapping_neg(), (1i64 << bit).wrapping_add(0x1234_5678_9abc)])
+        {
+            for behind in [0, 1, 20] {
+                let bytes = [long(number), vec![0xff; behind]].concat();
+                let mut cursor = Cursor::new(&bytes);
+                assert_eq!(cursor.long().unwrap(), number, "{bytes:x?}");
+                assert_eq!(cursor.rest.len(), behind, "{bytes:x?}");
+            }
+        }
         for (bytes, why) in [
             (&[][..], TOO_SHORT),
             (&[0x80], TOO_SHORT),
@@ -245,6 +290,40 @@ mod tests {
         ] {
             assert_eq!(Cursor::new(bytes).long().unwrap_err().to_string(), why, "{bytes:x?}");
         }
+    }
+
+    #[test]
+    fn runs_of_numbers_are_walked_over_one_number_as_well_as_hundreds() {
+        let numbers: Vec<Vec<u8>> = (0..300).map(|i: i64| long(i.pow(5) * (i % 3 - 1))).collect();
+        for (from, to) in [(0, 0), (0, 1), (5, 7), (0, 8), (17, 80), (0, 300), (100, 300)] {
+            let (run, behind) = (numbers[from..to].concat(), numbers.concat());
+            for behind in [&behind[..0], &behind[..3], &behind[..]] {
+                let data = [&run[..], behind].concat();
+                let mut cursor = Cursor::new(&data);
+                cursor.skip_longs((to - from) as u64).unwrap();
+                assert_eq!(cursor.rest, behind, "{from}..{to}");
+            }
+            let short = Cursor::new(&run).skip_longs((to - from) as u64 + 1).unwrap_err();
+            assert_eq!(short.to_string(), TOO_SHORT);
+        }
+    }
+
+    #[test]
+    fn pairs_of_numbers_and_bytes_are_walked_over_whatever_their_lengths() {
+        let pair = |i: usize| [long(i as i64 * 9), bytes(&vec![0xff; i * i % 300])].concat();
+        let pairs: Vec<u8> = (0..60).flat_map(pair).collect();
+        for behind in [0, 1, 10] {
+            let data = [&pairs[..], &vec![0x80; behind]].concat();
+            let mut cursor = Cursor::new(&data);
+            cursor.skip_longs_with_bytes(60).unwrap();
+            assert_eq!(cursor.rest.len(), behind);
+        }
+        for length in 0..pairs.len() {
+            let error = Cursor::new(&pairs[..length]).skip_longs_with_bytes(60).unwrap_err();
+            assert_eq!(error.to_string(), TOO_SHORT, "{length}");
+        }
+        let negative = [&long(1)[..], &long(-1), &pairs].concat();
+        assert_eq!(Cursor::new(&negative).skip_longs_with_bytes(2).unwrap_err().to_string(), NEGATIVE);
     }
 
     #[test]

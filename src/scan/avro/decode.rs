@@ -45,6 +45,10 @@ impl<'a, const N: usize> Row<'a, N> {
     #[inline]
     pub(super) fn read(&mut self, schema: &Schema, ops: &[Op], cursor: &mut Cursor<'a>) -> Result<()> {
         self.present = 0;
+        self.run(schema, ops, cursor)
+    }
+
+    fn run(&mut self, schema: &Schema, ops: &[Op], cursor: &mut Cursor<'a>) -> Result<()> {
         let mut next = 0;
         while let Some(op) = ops.get(next) {
             next += 1;
@@ -64,6 +68,9 @@ impl<'a, const N: usize> Row<'a, N> {
                     skip_items(cursor, |cursor, items| cursor.skip_longs(items.saturating_mul(*integers)))?
                 }
                 Op::SkipIntegerBytesItems => skip_items(cursor, |cursor, items| cursor.skip_longs_with_bytes(items))?,
+                Op::SkipItems(ops) => {
+                    skip_items(cursor, |cursor, items| each(items, || self.run(schema, ops, cursor)))?
+                }
                 Op::SkipTree(node) => skip(schema, *node, cursor, 0)?,
                 Op::Nullable { null, ops } => {
                     if cursor.is_null(*null)? {

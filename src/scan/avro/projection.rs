@@ -55,6 +55,8 @@ pub(super) enum Op {
     SkipIntegerItems(u64),
     /// Walks over an array of items of an integer and bytes: a map from column ids to bounds.
     SkipIntegerBytesItems,
+    /// Walks over an array whose items are walked over with these. An item takes a byte at least.
+    SkipItems(Vec<Op>),
     /// Walks over any value.
     SkipTree(NodeId),
     /// A union of null and something. If `null` is its first byte, the next ops are jumped over.
@@ -185,24 +187,31 @@ impl<'s> Compiler<'s> {
             Node::Bytes | Node::String => self.ops.push(Op::SkipBytes),
             Node::Record(fields) => fields.iter().try_for_each(|field| self.skip(field.node, depth + 1))?,
             Node::Union(branches) => self.union(branches, |compiler, branch| compiler.skip(branch, depth + 1))?,
-            Node::Array(items) => self.ops.push(self.skip_array(node, *items)),
+            Node::Array(items) => self.skip_array(node, *items, depth)?,
             _ => self.ops.push(Op::SkipTree(node)),
         }
         Ok(())
     }
 
-    fn skip_array(&self, array: NodeId, items: NodeId) -> Op {
-        match (self.schema.integers(items), self.schema.node(items)) {
-            (Some(integers @ 1..), _) => Op::SkipIntegerItems(integers as u64),
-            (None, Node::Record(fields)) => match fields.as_slice() {
-                [key, value] if self.is_integer_then_bytes(key, value) => Op::SkipIntegerBytesItems,
-                _ => Op::SkipTree(array),
-            },
-            _ => Op::SkipTree(array),
-        }
+    fn skip_array(&mut self, array: NodeId, items: NodeId, depth: usize) -> Result<()> {
+        let op = match (self.schema.integers(items), self.schema.node(items)) {
+            // Any number of items without bytes is walked over at once.
+            (Some(0), _) => Op::SkipTree(array),
+            (Some(integers), _) => Op::SkipIntegerItems(integers as u64),
+            (None, Node::Record(fields)) if self.are_integer_and_bytes(fields) => Op::SkipIntegerBytesItems,
+            (None, _) => {
+                let (outer, outer_joined) = (std::mem::take(&mut self.ops), std::mem::take(&mut self.joined));
+                self.skip(items, depth + 1)?;
+                self.joined = outer_joined;
+                Op::SkipItems(std::mem::replace(&mut self.ops, outer))
+            }
+        };
+        self.ops.push(op);
+        Ok(())
     }
 
-    fn is_integer_then_bytes(&self, key: &Field, value: &Field) -> bool {
+    fn are_integer_and_bytes(&self, fields: &[Field]) -> bool {
+        let [key, value] = fields else { return false };
         *self.schema.node(key.node) == Node::Integer
             && matches!(self.schema.node(value.node), Node::Bytes | Node::String)
     }
