@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
-use datafusion::arrow::array::{ArrayRef, BooleanBuilder, Int32Builder, Int64Builder, RecordBatch, StringBuilder};
+use datafusion::arrow::array::{ArrayRef, BooleanArray, BooleanBufferBuilder, Int32Array, RecordBatch};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
-use super::avro::{self, AvroFile, BlockBuffer, Layout, Row, Target, Wanted};
+use super::avro::{self, AvroFile, Corrupt, Decompressor, Layout, Row, Target, Wanted};
+use super::columns::{DenseStrings, NullableLongs};
 use super::{MAX_PATH_BYTES, refuse_encrypted};
 use crate::error::{Error, Result};
 
@@ -176,7 +177,7 @@ impl<B: AsRef<[u8]>> ManifestFile<B> {
     ) -> Result<[u64; 3]> {
         let mut decoding = Decoding::new(&self.file, part, live_only);
         while let Some(batch) = decoding.next_batch(self)? {
-            hand_on(batch, decoding.buffer.bytes())?;
+            hand_on(batch, decoding.decompressor.buffer_bytes())?;
         }
         Ok(decoding.counts)
     }
@@ -206,7 +207,9 @@ pub(super) fn check_counts(path: &str, found: [u64; 3], expected: EntryCounts) -
 struct Decoding {
     blocks: Range<usize>,
     live_only: bool,
-    buffer: BlockBuffer,
+    decompressor: Decompressor,
+    /// How many more records the blocks promise.
+    promised: u64,
     /// The entries so far, by status.
     counts: [u64; 3],
     rows: ManifestBuilder,
@@ -215,8 +218,16 @@ struct Decoding {
 
 impl Decoding {
     fn new<B: AsRef<[u8]>>(file: &AvroFile<B, SLOTS>, blocks: Range<usize>, live_only: bool) -> Self {
-        let (buffer, rows) = (file.buffer(), ManifestBuilder::default());
-        Self { blocks, live_only, buffer, counts: [0; 3], rows, full: VecDeque::new() }
+        let promised = file.promised_records(blocks.clone());
+        Self {
+            blocks,
+            live_only,
+            decompressor: file.decompressor(),
+            promised,
+            counts: [0; 3],
+            rows: ManifestBuilder::with_capacity(batch_rows(promised)),
+            full: VecDeque::new(),
+        }
     }
 
     /// The next batch of rows, `None` after the last block.
@@ -226,22 +237,31 @@ impl Decoding {
         {
             self.decode_block(&manifest.file, block).map_err(|why| malformed(&manifest.path, why))?;
         }
-        match self.full.pop_front() {
-            Some(rows) => rows.finish().map(Some),
-            None if self.rows.rows > 0 => std::mem::take(&mut self.rows).finish().map(Some),
-            None => Ok(None),
+        let rows = match self.full.pop_front() {
+            Some(rows) => rows,
+            None => std::mem::replace(&mut self.rows, ManifestBuilder::with_capacity(0)),
+        };
+        match rows.rows() {
+            0 => Ok(None),
+            _ => rows.finish(&manifest.path).map(Some),
         }
     }
 
     fn decode_block<B: AsRef<[u8]>>(&mut self, file: &AvroFile<B, SLOTS>, block: usize) -> avro::Result<()> {
-        let Self { live_only, buffer, counts, rows, full, .. } = self;
-        file.for_each_record(block, buffer, |row| {
-            if rows.rows >= MAX_ROWS || rows.path_bytes >= MAX_PATH_BYTES {
-                full.push_back(std::mem::take(rows));
+        let Self { live_only, decompressor, promised, counts, rows, full, .. } = self;
+        file.for_each_record(block, decompressor, |row| {
+            if rows.is_full() {
+                *promised = promised.saturating_sub(rows.rows() as u64);
+                full.push_back(std::mem::replace(rows, ManifestBuilder::with_capacity(batch_rows(*promised))));
             }
             decode_entry(row, *live_only, counts, rows)
         })
     }
+}
+
+/// How many rows a batch will have if so many are promised.
+fn batch_rows(promised: u64) -> usize {
+    usize::try_from(promised).unwrap_or(usize::MAX).min(MAX_ROWS)
 }
 
 fn decode_entry(
@@ -250,27 +270,36 @@ fn decode_entry(
     counts: &mut [u64; 3],
     rows: &mut ManifestBuilder,
 ) -> avro::Result<()> {
-    let path = row.text(FILE_PATH)?.filter(|path| !path.is_empty()).ok_or("an entry has no file_path")?;
+    let path = row.bytes(FILE_PATH).filter(|path| !path.is_empty()).ok_or("an entry has no file_path")?;
     let status = row.integer(STATUS).ok_or("an entry has no status")?;
-    let count = usize::try_from(status).ok().and_then(|status| counts.get_mut(status));
-    *count.ok_or_else(|| format!("the status of {path} is {status}, which is not 0, 1 or 2"))? += 1;
+    let Some(count) = usize::try_from(status).ok().and_then(|status| counts.get_mut(status)) else {
+        return Err(out_of_range("status", path, status));
+    };
+    *count += 1;
     let content = row.integer(CONTENT).unwrap_or(0);
     if !matches!(content, 0..=2) {
-        return Err(format!("the content of {path} is {content}, which is not 0, 1 or 2").into());
+        return Err(out_of_range("content", path, content));
     }
     if live_only && status == i64::from(DELETED) {
-        return Ok(());
+        // The others are checked together, when the batch is finished.
+        return row.text(FILE_PATH).map(|_| ());
     }
-    let puffin = row.bytes(FILE_FORMAT).is_some_and(|format| format.eq_ignore_ascii_case(b"puffin"));
-    rows.status.append_value(status as i32);
-    rows.content.append_value(content as i32);
-    rows.file_path.append_value(path);
-    rows.file_size.append_option(row.integer(FILE_SIZE));
-    rows.is_deletion_vector.append_value(content == POSITION_DELETES && puffin);
-    rows.snapshot_id.append_option(row.integer(SNAPSHOT_ID));
-    rows.rows += 1;
-    rows.path_bytes += path.len();
+    rows.status.push(status as i32);
+    rows.content.push(content as i32);
+    rows.paths.push(path)?;
+    rows.file_size.push(row.integer(FILE_SIZE));
+    rows.is_deletion_vector.append(content == POSITION_DELETES && is_puffin(row));
+    rows.snapshot_id.push(row.integer(SNAPSHOT_ID));
     Ok(())
+}
+
+fn is_puffin(row: &Row<'_, SLOTS>) -> bool {
+    row.bytes(FILE_FORMAT).is_some_and(|format| format.eq_ignore_ascii_case(b"puffin"))
+}
+
+#[cold]
+fn out_of_range(field: &str, path: &[u8], value: i64) -> Corrupt {
+    format!("the {field} of {} is {value}, which is not 0, 1 or 2", String::from_utf8_lossy(path)).into()
 }
 
 /// Refuses a manifest that key metadata exists for and that is no Avro file.
@@ -292,30 +321,49 @@ pub(super) fn refuse_short(path: &str, bytes: &[u8], expected: EntryCounts, leng
     }
 }
 
-fn malformed(path: &str, why: avro::Corrupt) -> Error {
+fn malformed(path: &str, why: Corrupt) -> Error {
     Error::Malformed { what: WHAT, path: path.into(), why: why.to_string() }
 }
 
-#[derive(Debug, Default)]
+/// The rows of one batch.
+#[derive(Debug)]
 struct ManifestBuilder {
-    status: Int32Builder,
-    content: Int32Builder,
-    file_path: StringBuilder,
-    file_size: Int64Builder,
-    is_deletion_vector: BooleanBuilder,
-    snapshot_id: Int64Builder,
-    rows: usize,
-    path_bytes: usize,
+    status: Vec<i32>,
+    content: Vec<i32>,
+    paths: DenseStrings,
+    file_size: NullableLongs,
+    is_deletion_vector: BooleanBufferBuilder,
+    snapshot_id: NullableLongs,
 }
 
 impl ManifestBuilder {
-    fn finish(mut self) -> Result<RecordBatch> {
+    /// `rows`: how many rows are expected.
+    fn with_capacity(rows: usize) -> Self {
+        Self {
+            status: Vec::with_capacity(rows),
+            content: Vec::with_capacity(rows),
+            paths: DenseStrings::with_capacity(rows),
+            file_size: NullableLongs::with_capacity(rows),
+            is_deletion_vector: BooleanBufferBuilder::new(rows),
+            snapshot_id: NullableLongs::with_capacity(rows),
+        }
+    }
+
+    fn rows(&self) -> usize {
+        self.status.len()
+    }
+
+    fn is_full(&self) -> bool {
+        self.rows() >= MAX_ROWS || self.paths.bytes() >= MAX_PATH_BYTES
+    }
+
+    fn finish(mut self, path: &str) -> Result<RecordBatch> {
         let columns: Vec<ArrayRef> = vec![
-            Arc::new(self.status.finish()),
-            Arc::new(self.content.finish()),
-            Arc::new(self.file_path.finish()),
+            Arc::new(Int32Array::from(self.status)),
+            Arc::new(Int32Array::from(self.content)),
+            Arc::new(self.paths.finish().map_err(|why| malformed(path, why))?),
             Arc::new(self.file_size.finish()),
-            Arc::new(self.is_deletion_vector.finish()),
+            Arc::new(BooleanArray::from(self.is_deletion_vector.finish())),
             Arc::new(self.snapshot_id.finish()),
         ];
         Ok(RecordBatch::try_new(manifest_schema(), columns)?)

@@ -12,6 +12,9 @@
 //! Nothing here knows which snapshots go, which files are live, or deletes anything.
 
 mod avro;
+#[cfg(feature = "benches")]
+pub(crate) mod benches;
+mod columns;
 mod exec;
 mod manifest;
 mod manifest_list;
@@ -24,12 +27,6 @@ pub(crate) use exec::{
 };
 pub(crate) use manifest::EntryCounts;
 pub(crate) use manifest_list::LiveCounts;
-
-/// What benches measure.
-#[cfg(feature = "benches")]
-pub(crate) mod benches {
-    pub(crate) use super::manifest_list::{KnownEntries, decode_new_entries, inflate_list};
-}
 
 use crate::error::{Error, Result};
 

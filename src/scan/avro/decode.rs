@@ -1,68 +1,88 @@
 //! Decoding of records: the wanted fields of each, everything else walked over.
 
 use super::cursor::Cursor;
-use super::projection::Step;
+use super::projection::Op;
 use super::schema::{Node, NodeId, Schema};
 use super::{MAX_DEPTH, Result};
 
-/// A decoded field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::scan) enum Value<'a> {
-    /// Null, or the record doesn't have it.
-    Null,
-    Integer(i64),
-    Bytes(&'a [u8]),
-}
-
 /// The wanted fields of one record, by slot.
 #[derive(Debug)]
-pub(in crate::scan) struct Row<'a, const N: usize>([Value<'a>; N]);
+pub(in crate::scan) struct Row<'a, const N: usize> {
+    /// One bit for each slot that holds a value. The others may hold those of the record before.
+    present: u32,
+    integers: [i64; N],
+    bytes: [&'a [u8]; N],
+}
 
 impl<'a, const N: usize> Row<'a, N> {
-    pub(in crate::scan) fn integer(&self, slot: usize) -> Option<i64> {
-        match self.0[slot] {
-            Value::Integer(value) => Some(value),
-            _ => None,
-        }
+    pub(super) fn new() -> Self {
+        const { assert!(N <= 32, "each slot has a bit") };
+        Self { present: 0, integers: [0; N], bytes: [&[]; N] }
     }
 
+    /// `None`: null, or the record doesn't have it.
+    #[inline]
+    pub(in crate::scan) fn integer(&self, slot: usize) -> Option<i64> {
+        self.has(slot).then(|| self.integers[slot])
+    }
+
+    /// `None`: null, or the record doesn't have it.
+    #[inline]
     pub(in crate::scan) fn bytes(&self, slot: usize) -> Option<&'a [u8]> {
-        match self.0[slot] {
-            Value::Bytes(value) => Some(value),
-            _ => None,
-        }
+        self.has(slot).then(|| self.bytes[slot])
     }
 
     pub(in crate::scan) fn text(&self, slot: usize) -> Result<Option<&'a str>> {
         let text = self.bytes(slot).map(std::str::from_utf8).transpose();
         text.map_err(|_| "a string is not UTF-8".into())
     }
-}
 
-/// Reads the record at the cursor.
-pub(super) fn record<'a, const N: usize>(schema: &Schema, steps: &Step, cursor: &mut Cursor<'a>) -> Result<Row<'a, N>> {
-    let mut row = [Value::Null; N];
-    read(schema, steps, cursor, &mut row)?;
-    Ok(Row(row))
-}
+    fn has(&self, slot: usize) -> bool {
+        self.present & 1 << slot != 0
+    }
 
-/// Reads one value. Recursion is as deep as the wanted fields are.
-fn read<'a>(schema: &Schema, step: &Step, cursor: &mut Cursor<'a>, row: &mut [Value<'a>]) -> Result<()> {
-    match step {
-        Step::Skip(node) => skip(schema, *node, cursor, 0)?,
-        Step::Integer(slot) => row[*slot] = Value::Integer(cursor.long()?),
-        Step::Bytes(slot) => row[*slot] = Value::Bytes(cursor.bytes()?),
-        Step::Record(steps) => {
-            for step in steps {
-                read(schema, step, cursor, row)?;
+    /// Reads the record at the cursor.
+    #[inline]
+    pub(super) fn read(&mut self, schema: &Schema, ops: &[Op], cursor: &mut Cursor<'a>) -> Result<()> {
+        self.present = 0;
+        self.run(schema, ops, cursor)
+    }
+
+    fn run(&mut self, schema: &Schema, ops: &[Op], cursor: &mut Cursor<'a>) -> Result<()> {
+        let mut next = 0;
+        while let Some(op) = ops.get(next) {
+            next += 1;
+            match op {
+                Op::Integer(slot) => {
+                    self.integers[*slot] = cursor.long()?;
+                    self.present |= 1 << slot;
+                }
+                Op::Bytes(slot) => {
+                    self.bytes[*slot] = cursor.bytes()?;
+                    self.present |= 1 << slot;
+                }
+                Op::SkipFixed(size) => cursor.skip(*size)?,
+                Op::SkipIntegers(count) => cursor.skip_longs(*count)?,
+                Op::SkipBytes => cursor.skip_bytes()?,
+                Op::SkipIntegerItems(integers) => {
+                    skip_items(cursor, |cursor, items| cursor.skip_longs(items.saturating_mul(*integers)))?
+                }
+                Op::SkipIntegerBytesItems => skip_items(cursor, |cursor, items| cursor.skip_longs_with_bytes(items))?,
+                Op::SkipItems(ops) => {
+                    skip_items(cursor, |cursor, items| each(items, || self.run(schema, ops, cursor)))?
+                }
+                Op::SkipTree(node) => skip(schema, *node, cursor, 0)?,
+                Op::Nullable { null, ops } => {
+                    if cursor.is_null(*null)? {
+                        next += ops;
+                    }
+                }
+                Op::Union(branches) => next = branches[cursor.choice(branches.len())?],
+                Op::Jump(target) => next = *target,
             }
         }
-        Step::Union(branches) => {
-            let branch = cursor.choice(branches.len())?;
-            read(schema, &branches[branch], cursor, row)?;
-        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Walks over one value.
@@ -76,7 +96,7 @@ fn skip(schema: &Schema, node: NodeId, cursor: &mut Cursor<'_>, depth: usize) ->
     match schema.node(node) {
         Node::Null => {}
         Node::Boolean => cursor.skip(1)?,
-        Node::Integer => cursor.skip_long()?,
+        Node::Integer => cursor.skip_longs(1)?,
         Node::Float => cursor.skip(4)?,
         Node::Double => cursor.skip(8)?,
         Node::Bytes | Node::String => cursor.skip_bytes()?,
@@ -92,7 +112,7 @@ fn skip(schema: &Schema, node: NodeId, cursor: &mut Cursor<'_>, depth: usize) ->
         Node::Array(items) => match schema.integers(*items) {
             Some(0) => skip_items(cursor, |_, _| Ok(()))?,
             Some(integers) => {
-                skip_items(cursor, |cursor, items| each(items, || (0..integers).try_for_each(|_| cursor.skip_long())))?
+                skip_items(cursor, |cursor, items| cursor.skip_longs(items.saturating_mul(integers as u64)))?
             }
             None => skip_items(cursor, |cursor, count| each(count, || skip(schema, *items, cursor, depth + 1)))?,
         },

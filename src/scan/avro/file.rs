@@ -4,11 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Result;
-use super::codec::{Codec, Decompressor, MAX_BLOCK_BYTES, Stored};
+use super::codec::{Codec, Decompressor, MAX_BLOCK_BYTES};
 use super::container::{Block, Container, in_block};
 use super::cursor::Cursor;
-use super::decode::{Row, record};
-use super::projection::{Step, Wanted, resolve};
+use super::decode::Row;
+use super::projection::{Op, Wanted, resolve};
 use super::schema::Schema;
 
 /// An object container file whose header was understood and whose blocks were found. `N`: the slots of a [`Row`].
@@ -29,34 +29,20 @@ pub(in crate::scan) struct Layout {
     /// As the files have it.
     schema_text: Vec<u8>,
     schema: Schema,
-    steps: Step,
+    ops: Vec<Op>,
 }
 
 impl Layout {
     fn new(schema_text: &[u8], wanted: &'static [Wanted]) -> Result<Self> {
         let schema = Schema::parse(schema_text)?;
-        let steps = resolve(&schema, wanted)?;
-        Ok(Self { schema_text: schema_text.to_vec(), schema, steps })
+        let ops = resolve(&schema, wanted)?;
+        Ok(Self { schema_text: schema_text.to_vec(), schema, ops })
     }
 
     /// How many bytes it takes, about.
     pub(in crate::scan) fn bytes(&self) -> usize {
         // What was understood is of the order of the text.
         self.schema_text.len() * 4
-    }
-}
-
-/// Where blocks of one file are decompressed, one after the other.
-#[derive(Debug)]
-pub(in crate::scan) struct BlockBuffer {
-    decompressor: Decompressor,
-    data: Vec<u8>,
-}
-
-impl BlockBuffer {
-    /// How many bytes it holds.
-    pub(in crate::scan) fn bytes(&self) -> usize {
-        self.data.capacity()
     }
 }
 
@@ -112,9 +98,15 @@ impl<B: AsRef<[u8]>, const N: usize> AvroFile<B, N> {
         parts
     }
 
-    /// A buffer for [`Self::for_each_record`].
-    pub(in crate::scan) fn buffer(&self) -> BlockBuffer {
-        BlockBuffer { decompressor: Decompressor::new(self.codec, MAX_BLOCK_BYTES), data: vec![] }
+    /// How many records the blocks say they have: not to be trusted.
+    pub(in crate::scan) fn promised_records(&self, blocks: Range<usize>) -> u64 {
+        let blocks = self.blocks.get(blocks).unwrap_or_default();
+        blocks.iter().fold(0, |sum: u64, block| sum.saturating_add(block.objects))
+    }
+
+    /// What [`Self::for_each_record`] decompresses with, one block after the other.
+    pub(in crate::scan) fn decompressor(&self) -> Decompressor {
+        Decompressor::new(self.codec, MAX_BLOCK_BYTES)
     }
 
     /// Hands each record of a block to `take`, in order.
@@ -124,12 +116,12 @@ impl<B: AsRef<[u8]>, const N: usize> AvroFile<B, N> {
     pub(in crate::scan) fn for_each_record(
         &self,
         block: usize,
-        buffer: &mut BlockBuffer,
+        decompressor: &mut Decompressor,
         mut take: impl FnMut(&Row<'_, N>) -> Result<()>,
     ) -> Result<()> {
-        let mut records = self.records(block, buffer)?;
+        let mut records = self.records(block, decompressor)?;
         while let Some((_, row)) = records.next()? {
-            take(&row)?;
+            take(row)?;
         }
         Ok(())
     }
@@ -141,21 +133,17 @@ impl<B: AsRef<[u8]>, const N: usize> AvroFile<B, N> {
     pub(in crate::scan) fn records<'a>(
         &'a self,
         block: usize,
-        buffer: &'a mut BlockBuffer,
+        decompressor: &'a mut Decompressor,
     ) -> Result<BlockRecords<'a, N>> {
-        let records = self.read_block(block, buffer).map_err(|why| in_block(block, why))?;
+        let records = self.read_block(block, decompressor).map_err(|why| in_block(block, why))?;
         let left = self.blocks[block].objects;
-        Ok(BlockRecords { layout: &self.layout, block, cursor: Cursor::new(records), left })
+        Ok(BlockRecords { layout: &self.layout, block, cursor: Cursor::new(records), left, row: Row::new() })
     }
 
-    /// Decompresses a block.
-    fn read_block<'a>(&'a self, block: usize, buffer: &'a mut BlockBuffer) -> Result<&'a [u8]> {
+    fn read_block<'a>(&'a self, block: usize, decompressor: &'a mut Decompressor) -> Result<&'a [u8]> {
         let Block { objects, data } = self.blocks.get(block).ok_or("the file has no such block")?;
         let stored = self.bytes.as_ref().get(data.clone()).ok_or("the block lies outside of the file")?;
-        let records = match buffer.decompressor.decompress(stored, &mut buffer.data)? {
-            Stored::InPlace => stored,
-            Stored::InBuffer => &buffer.data,
-        };
+        let records = decompressor.decompress(stored)?;
         // Each record takes a byte at least: the wanted fields do.
         if *objects > records.len() as u64 {
             return Err(format!("it can't have {objects} records in {} bytes", records.len()).into());
@@ -174,17 +162,19 @@ pub(in crate::scan) struct BlockRecords<'a, const N: usize> {
     block: usize,
     cursor: Cursor<'a>,
     left: u64,
+    row: Row<'a, N>,
 }
 
 impl<'a, const N: usize> BlockRecords<'a, N> {
     /// The next record and its encoding, `None` after the last one of a block that holds exactly what it says.
-    pub(in crate::scan) fn next(&mut self) -> Result<Option<(&'a [u8], Row<'a, N>)>> {
+    #[inline]
+    pub(in crate::scan) fn next(&mut self) -> Result<Option<(&'a [u8], &Row<'a, N>)>> {
         let Some(left) = self.left.checked_sub(1) else { return self.end().map(|()| None) };
         self.left = left;
         let ahead = self.cursor.rest();
-        let row = record(&self.layout.schema, &self.layout.steps, &mut self.cursor)
-            .map_err(|why| in_block(self.block, why))?;
-        Ok(Some((&ahead[..ahead.len() - self.cursor.rest().len()], row)))
+        let Layout { schema, ops, .. } = self.layout;
+        self.row.read(schema, ops, &mut self.cursor).map_err(|why| in_block(self.block, why))?;
+        Ok(Some((&ahead[..ahead.len() - self.cursor.rest().len()], &self.row)))
     }
 
     /// Steps over the next record if its encoding is the one of this record, which was read under the same layout.

@@ -18,15 +18,17 @@ pub(super) mod container;
 mod cursor;
 mod decode;
 mod file;
+mod inflate;
 mod projection;
 mod schema;
 
 use std::borrow::Cow;
 use std::fmt;
 
+pub(super) use codec::Decompressor;
 pub(super) use container::MAGIC;
 pub(super) use decode::Row;
-pub(super) use file::{AvroFile, BlockBuffer, Layout};
+pub(super) use file::{AvroFile, Layout};
 pub(super) use projection::{Target, Wanted};
 
 /// Nesting of schemas and of values beyond this is refused. Iceberg's own schemas nest four deep.

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
 
-use super::{ManifestListBuilder, ManifestListEntry, SLOTS, WANTED, WHAT, entry};
-use crate::error::{Error, Result};
+use super::{ManifestListBuilder, ManifestListEntry, SLOTS, WANTED, WHAT, entry, expected_rows, malformed};
+use crate::error::Result;
 use crate::scan::avro::{self, AvroFile, Layout};
 use crate::scan::refuse_encrypted;
 
@@ -111,19 +111,20 @@ pub(crate) fn decode_new_entries(
     known: &mut KnownEntries,
 ) -> Result<(Option<RecordBatch>, LiveCounts)> {
     refuse_encrypted(WHAT, path, bytes, false)?;
-    let malformed = |why: avro::Corrupt| Error::Malformed { what: WHAT, path: path.into(), why: why.to_string() };
-    let (file, entries) = known.open(bytes).map_err(malformed)?;
+    let (file, entries) = known.open(bytes).map_err(|why| malformed(path, why))?;
     let before = entries.met.len();
-    let (rows, live) = new_entries(&file, entries).map_err(malformed)?;
-    let rows = (entries.met.len() > before).then(|| rows.finish()).transpose()?;
+    let (rows, live) = new_entries(&file, entries).map_err(|why| malformed(path, why))?;
+    let rows = (entries.met.len() > before).then(|| rows.finish(path)).transpose()?;
     Ok((rows, live))
 }
 
 fn new_entries(file: &AvroFile<&[u8], SLOTS>, known: &mut Entries) -> avro::Result<(ManifestListBuilder, LiveCounts)> {
-    let (mut rows, mut live) = (ManifestListBuilder::default(), LiveCounts::default());
-    let (mut buffer, mut path_bytes, mut next) = (file.buffer(), 0, 0);
+    // As a rule one entry of a list is new, except in the first list.
+    let expected = if known.met.is_empty() { expected_rows(file.promised_records(file.blocks())) } else { 0 };
+    let (mut rows, mut live) = (ManifestListBuilder::with_capacity(expected), LiveCounts::default());
+    let (mut decompressor, mut next) = (file.decompressor(), 0);
     for block in file.blocks() {
-        let mut records = file.records(block, &mut buffer)?;
+        let mut records = file.records(block, &mut decompressor)?;
         loop {
             while let Some((encoded, manifest)) = known.met.get(next)
                 && records.skip_if(encoded)
@@ -135,13 +136,9 @@ fn new_entries(file: &AvroFile<&[u8], SLOTS>, known: &mut Entries) -> avro::Resu
             let place = match known.places.get(encoded) {
                 Some(place) => *place,
                 None => {
-                    let entry = entry(&row)?;
-                    path_bytes += entry.path.len();
-                    if path_bytes > super::MAX_LIST_PATH_BYTES {
-                        return Err("its paths take more than 1 GiB".into());
-                    }
+                    let entry = entry(row)?;
                     known.add(encoded, Live::of(&entry));
-                    rows.push(entry);
+                    rows.push(entry)?;
                     known.met.len() - 1
                 }
             };

@@ -16,9 +16,9 @@ fn schema(skipped: &str) -> String {
 fn decode(skipped: &str, objects: i64, data: &[u8]) -> Result<Vec<i64>> {
     let file = container(&schema(skipped), "null", &[(objects, data)]);
     let file = AvroFile::<_, 1>::open(file, &WANTED)?;
-    let (mut buffer, mut values) = (file.buffer(), vec![]);
+    let (mut decompressor, mut values) = (file.decompressor(), vec![]);
     for block in file.blocks() {
-        file.for_each_record(block, &mut buffer, |row| {
+        file.for_each_record(block, &mut decompressor, |row| {
             values.push(row.integer(0).unwrap());
             Ok(())
         })?;
@@ -136,7 +136,7 @@ fn values_that_nest_without_end_are_refused() {
 fn the_faulty_block_is_named() {
     let mut file = container(&schema(r#""int""#), "null", &[(1, &[1, W]), (1, &[1, W, 0])]);
     let opened = AvroFile::<_, 1>::open(&file, &WANTED).unwrap();
-    let read = |block| opened.for_each_record(block, &mut opened.buffer(), |_| Ok(()));
+    let read = |block| opened.for_each_record(block, &mut opened.decompressor(), |_| Ok(()));
     assert!(read(0).is_ok());
     assert!(read(1).unwrap_err().to_string().starts_with("data block 2: "));
     assert!(read(2).unwrap_err().to_string().starts_with("data block 3: "));
