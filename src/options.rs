@@ -92,6 +92,13 @@ maintenance_options! {
     /// How the keys of an object store are listed: `auto`, `ranges` (key ranges at once; only for stores that list in the
     /// order of keys), `folders` (folders at once) or `sequential` (one listing).
     listing: String = "auto".to_string(),
+
+    /// How many reads of metadata files (manifest lists, manifests) run at once; at least 1.
+    max_concurrent_reads: usize = 64,
+
+    /// How many bytes of metadata files may be read before they are decoded. A larger file is read alone; less is read
+    /// ahead when `datafusion.runtime.memory_limit` leaves less.
+    read_ahead_bytes: usize = 67_108_864,
 }
 
 impl ConfigExtension for MaintenanceOptions {
@@ -99,11 +106,17 @@ impl ConfigExtension for MaintenanceOptions {
 }
 
 impl MaintenanceOptions {
+    /// `max_concurrent_reads` and `read_ahead_bytes`.
+    pub(crate) fn reading(&self) -> (usize, usize) {
+        (self.max_concurrent_reads, self.read_ahead_bytes)
+    }
+
     /// Refuses values that nothing can be done with.
     pub(crate) fn check(&self) -> Result<()> {
         for (name, value) in [
             ("max_concurrent_deletes", self.max_concurrent_deletes),
             ("max_concurrent_listings", self.max_concurrent_listings),
+            ("max_concurrent_reads", self.max_concurrent_reads),
         ] {
             if value == 0 {
                 return Err(Error::Statement {

@@ -3,7 +3,8 @@
 //! Each distinct manifest is read once whatever number of snapshots list it; distinctness is decided on whole paths, never
 //! on hashes. Whether an unreadable file may be skipped is the caller's decision: only the dead set may be read leniently.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrowPrimitiveType, AsArray, PrimitiveArray, RecordBatch};
@@ -13,8 +14,8 @@ use datafusion::execution::TaskContext;
 use crate::error::{Error, Result};
 use crate::report::FileKind;
 use crate::scan::{
-    EntryCounts, ManifestListRef, ManifestListScanExec, ManifestRef, ManifestScanExec, OnUnreadable, ScanLog,
-    Unreadable, collect_partitioned,
+    EntryCounts, LiveCounts, ManifestListRef, ManifestListScanExec, ManifestRef, ManifestScanExec, OnUnreadable,
+    ScanLog, Unreadable, collect_partitioned,
 };
 use crate::table::Snapshot;
 
@@ -100,19 +101,18 @@ pub(crate) async fn list_manifests(
     let lists = snapshots.iter().map(|snapshot| list_of(snapshot)).collect();
     let scan = ManifestListScanExec::new(lists, partitions(task), reading.into());
     let log = scan.log();
-    let mut listed = ListedManifests::default();
-    let (mut known, mut files) = (HashSet::new(), HashMap::new());
-    let outcome = collect_partitioned(Arc::new(scan), task.clone(), |batch| {
-        collect_manifests(&batch, &mut known, &mut listed.manifests, &mut files)
-    })
-    .await;
+    let mut distinct = DistinctManifests::default();
+    let outcome = collect_partitioned(Arc::new(scan), task.clone(), |batch| distinct.add(&batch)).await;
     let snapshot_of = |index: usize| snapshots.get(index).map(|snapshot| snapshot.snapshot_id);
-    listed.skipped = accepted(outcome, &log, reading, "manifest list", snapshot_of)?;
-    listed.list_sizes = log.list_sizes();
-    let short =
-        |snapshot: &&&Snapshot| files.get(&snapshot.snapshot_id).copied().unwrap_or_default().is_short_of(snapshot);
+    let skipped = accepted(outcome, &log, reading, "manifest list", snapshot_of)?;
+    if reading != Reading::Lenient {
+        distinct.refuse_contradictions()?;
+    }
+    let live = log.live_counts();
+    let is_short =
+        |(index, snapshot): &(usize, &&Snapshot)| is_short(live.get(index).copied().unwrap_or_default(), snapshot);
     if reading == Reading::Strict
-        && let Some(snapshot) = snapshots.iter().find(short)
+        && let Some((_, snapshot)) = snapshots.iter().enumerate().find(is_short)
     {
         // Nothing in the metadata says how long a manifest list is: one that was cut between two blocks looks whole.
         let why =
@@ -121,38 +121,17 @@ pub(crate) async fn list_manifests(
         let file = Unreadable { location, why, index: 0, missing: false };
         return Err(needed("manifest list", &file, snapshot.snapshot_id));
     }
-    Ok(listed)
+    Ok(ListedManifests { manifests: distinct.manifests, list_sizes: log.list_sizes(), skipped })
 }
 
-/// How many live files the manifests of a snapshot hold, by their lists' counts; `None` when a count is unknown.
-#[derive(Debug, Clone, Copy)]
-struct LiveCounts {
-    data: Option<i64>,
-    deletes: Option<i64>,
-}
-
-impl Default for LiveCounts {
-    fn default() -> Self {
-        Self { data: Some(0), deletes: Some(0) }
-    }
-}
-
-impl LiveCounts {
-    fn add(&mut self, content: i32, added: Option<i32>, existing: Option<i32>) {
-        let live = added.zip(existing).map(|(added, existing)| i64::from(added) + i64::from(existing));
-        let count = if content == 0 { &mut self.data } else { &mut self.deletes };
-        *count = count.zip(live).map(|(count, live)| count.saturating_add(live));
-    }
-
-    /// True if the snapshot's summary counts more files. Writers need not write one.
-    fn is_short_of(self, snapshot: &Snapshot) -> bool {
-        let total = |name| {
-            let value = snapshot.summary.as_ref()?.get(name)?;
-            value.as_str().map_or_else(|| value.as_i64(), |text| text.parse().ok())
-        };
-        let short = |count: Option<i64>, name| count.zip(total(name)).is_some_and(|(count, total)| count < total);
-        short(self.data, "total-data-files") || short(self.deletes, "total-delete-files")
-    }
+/// True if the summary of a snapshot counts more live files than its manifest list does. Writers need not write one.
+fn is_short(listed: LiveCounts, snapshot: &Snapshot) -> bool {
+    let total = |name| {
+        let value = snapshot.summary.as_ref()?.get(name)?;
+        value.as_str().map_or_else(|| value.as_i64(), |text| text.parse().ok())
+    };
+    let short = |count: Option<i64>, name| count.zip(total(name)).is_some_and(|(count, total)| count < total);
+    short(listed.data, "total-data-files") || short(listed.deletes, "total-delete-files")
 }
 
 fn partitions(task: &TaskContext) -> usize {
@@ -173,42 +152,83 @@ fn needed(what: &'static str, skipped: &Unreadable, needed_by: i64) -> Error {
     Error::NeededFileUnreadable { what, path: skipped.location.clone(), why: skipped.why.clone(), needed_by }
 }
 
-fn collect_manifests(
-    batch: &RecordBatch,
-    known: &mut HashSet<String>,
-    manifests: &mut Vec<ManifestFile>,
-    files: &mut HashMap<i64, LiveCounts>,
-) -> Result<()> {
-    let snapshot_ids = column(batch, "snapshot_id")?.as_primitive::<Int64Type>();
-    let spec_ids = column(batch, "partition_spec_id")?.as_primitive::<Int32Type>();
-    let paths = column(batch, "manifest_path")?.as_string::<i32>();
-    let lengths = column(batch, "manifest_length")?.as_primitive::<Int64Type>();
-    let encrypted = column(batch, "encrypted")?.as_boolean();
-    let added = column(batch, "added_files_count")?.as_primitive::<Int32Type>();
-    let existing = column(batch, "existing_files_count")?.as_primitive::<Int32Type>();
-    let deleted = column(batch, "deleted_files_count")?.as_primitive::<Int32Type>();
-    let contents = column(batch, "content")?.as_primitive::<Int32Type>();
-    for row in 0..batch.num_rows() {
-        let counts = files.entry(snapshot_ids.value(row)).or_default();
-        counts.add(contents.value(row), value(added, row), value(existing, row));
-        if known.contains(paths.value(row)) {
-            continue;
+/// The manifests that lists name, each once. Several lists may have an entry for the same manifest.
+#[derive(Debug, Default)]
+struct DistinctManifests {
+    manifests: Vec<ManifestFile>,
+    places: HashMap<String, usize>,
+    /// Manifests that two lists contradict each other about.
+    contradicted: Vec<usize>,
+}
+
+impl DistinctManifests {
+    fn add(&mut self, batch: &RecordBatch) -> Result<()> {
+        let snapshot_ids = column(batch, "snapshot_id")?.as_primitive::<Int64Type>();
+        let spec_ids = column(batch, "partition_spec_id")?.as_primitive::<Int32Type>();
+        let paths = column(batch, "manifest_path")?.as_string::<i32>();
+        let lengths = column(batch, "manifest_length")?.as_primitive::<Int64Type>();
+        let encrypted = column(batch, "encrypted")?.as_boolean();
+        let added = column(batch, "added_files_count")?.as_primitive::<Int32Type>();
+        let existing = column(batch, "existing_files_count")?.as_primitive::<Int32Type>();
+        let deleted = column(batch, "deleted_files_count")?.as_primitive::<Int32Type>();
+        for row in 0..batch.num_rows() {
+            let reference = ManifestRef {
+                location: paths.value(row).to_string(),
+                length: value(lengths, row),
+                expected: EntryCounts {
+                    added: value(added, row),
+                    existing: value(existing, row),
+                    deleted: value(deleted, row),
+                },
+                encrypted: encrypted.value(row),
+            };
+            let (partition_spec_id, snapshot_id) = (value(spec_ids, row), snapshot_ids.value(row));
+            self.add_one(ManifestFile { reference, partition_spec_id, snapshot_id });
         }
-        known.insert(paths.value(row).to_string());
-        let reference = ManifestRef {
-            location: paths.value(row).to_string(),
-            length: value(lengths, row),
-            expected: EntryCounts {
-                added: value(added, row),
-                existing: value(existing, row),
-                deleted: value(deleted, row),
-            },
-            encrypted: encrypted.value(row),
-        };
-        let (partition_spec_id, snapshot_id) = (value(spec_ids, row), snapshot_ids.value(row));
-        manifests.push(ManifestFile { reference, partition_spec_id, snapshot_id });
+        Ok(())
     }
-    Ok(())
+
+    fn add_one(&mut self, manifest: ManifestFile) {
+        match self.places.entry(manifest.reference.location.clone()) {
+            Entry::Vacant(place) => {
+                place.insert(self.manifests.len());
+                self.manifests.push(manifest);
+            }
+            Entry::Occupied(place) => {
+                if !self.manifests[*place.get()].agree(&manifest) {
+                    self.contradicted.push(*place.get());
+                }
+            }
+        }
+    }
+
+    /// One of two lists that contradict each other is wrong, and nobody knows which, or what else is wrong in it.
+    fn refuse_contradictions(&self) -> Result<()> {
+        let Some(ManifestFile { reference, snapshot_id, .. }) =
+            self.contradicted.first().and_then(|place| self.manifests.get(*place))
+        else {
+            return Ok(());
+        };
+        let why = "two manifest lists say different things of it".to_string();
+        let file = Unreadable { location: reference.location.clone(), why, index: 0, missing: false };
+        Err(needed("manifest", &file, *snapshot_id))
+    }
+}
+
+impl ManifestFile {
+    /// Adds what another list says of the same manifest. False when it says something else.
+    fn agree(&mut self, other: &ManifestFile) -> bool {
+        let (own, others) = (&mut self.reference, &other.reference);
+        // The length tells whether a manifest is cut short only where nothing else does, so the greater one is checked.
+        own.length = own.length.max(others.length);
+        own.encrypted |= others.encrypted;
+        let counts = own.expected.together(others.expected);
+        // Which list comes first is chance; which counts are checked must not be.
+        own.expected = counts.unwrap_or(own.expected.max(others.expected));
+        let specs = self.partition_spec_id.zip(other.partition_spec_id);
+        self.partition_spec_id = self.partition_spec_id.max(other.partition_spec_id);
+        counts.is_some() && specs.is_none_or(|(own, others)| own == others)
+    }
 }
 
 fn value<T: ArrowPrimitiveType>(column: &PrimitiveArray<T>, row: usize) -> Option<T::Native> {

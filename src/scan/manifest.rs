@@ -1,11 +1,14 @@
 //! Manifests: the data files and delete files of a table, with what happened to each (table spec, section "Manifests").
 
+use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
-use datafusion::arrow::array::{ArrayRef, BooleanBuilder, Int32Builder, Int64Builder, RecordBatch, StringBuilder};
+use datafusion::arrow::array::{ArrayRef, BooleanArray, BooleanBufferBuilder, Int32Array, RecordBatch};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
-use super::avro::{self, Records, Target, Wanted};
+use super::avro::{self, AvroFile, Corrupt, Decompressor, Layout, Row, Target, Wanted};
+use super::columns::{DenseStrings, NullableLongs};
 use super::{MAX_PATH_BYTES, refuse_encrypted};
 use crate::error::{Error, Result};
 
@@ -66,7 +69,7 @@ pub(crate) fn manifest_schema() -> SchemaRef {
 }
 
 /// How many entries of each status a manifest list says that a manifest has. `None` or negative: it doesn't say.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct EntryCounts {
     pub(crate) added: Option<i32>,
     pub(crate) existing: Option<i32>,
@@ -74,6 +77,15 @@ pub(crate) struct EntryCounts {
 }
 
 impl EntryCounts {
+    /// What two manifest lists say of one manifest, `None` when they contradict each other.
+    pub(crate) fn together(self, other: Self) -> Option<Self> {
+        match (self.by_status(), other.by_status()) {
+            (Some(own), Some(others)) => (own == others).then_some(self),
+            (None, Some(_)) => Some(other),
+            (_, None) => Some(self),
+        }
+    }
+
     /// The counts by status. Known only together: writers that knew one knew all.
     fn by_status(self) -> Option<[u64; 3]> {
         let known = |count: Option<i32>| count.and_then(|count| u64::try_from(count).ok());
@@ -95,98 +107,199 @@ pub(crate) fn decode_manifest(
     expected: EntryCounts,
     live_only: bool,
 ) -> Result<Vec<RecordBatch>> {
-    ManifestDecoder::open(path, bytes, expected, live_only)?.collect()
+    let manifest = ManifestFile::open_like(path, bytes, [])?;
+    let mut batches = vec![];
+    let counts = manifest.decode(manifest.blocks(), live_only, |batch, _| {
+        batches.push(batch);
+        Ok(())
+    })?;
+    check_counts(path, counts, expected).map(|()| batches)
 }
 
-/// Decodes a manifest batch by batch. The rows are complete only once it has ended without an error.
+/// An opened manifest. Several tasks may each decode a part of it, when it is shared between them.
+///
+/// Its rows are complete only once all parts were decoded without an error, and their counts together pass
+/// [`check_counts`].
 #[derive(Debug)]
-pub(super) struct ManifestDecoder<'a> {
-    path: &'a str,
-    records: Records<'a, SLOTS>,
-    expected: EntryCounts,
+pub(super) struct ManifestFile<B> {
+    path: String,
+    file: AvroFile<B, SLOTS>,
+}
+
+impl<B: AsRef<[u8]>> ManifestFile<B> {
+    /// Reads the header, and finds the blocks. This costs little, whatever the size of the file, and less if it shares the
+    /// layout of another manifest.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] when it is not a whole manifest, as far as the frames of its blocks tell, or is encrypted.
+    pub(super) fn open_like<'l>(
+        path: &str,
+        bytes: B,
+        layouts: impl IntoIterator<Item = &'l Arc<Layout>>,
+    ) -> Result<Self> {
+        refuse_encrypted(WHAT, path, bytes.as_ref(), false)?;
+        let file = AvroFile::open_like(bytes, &WANTED, layouts).map_err(|why| malformed(path, why))?;
+        Ok(Self { path: path.into(), file })
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(super) fn layout(&self) -> &Arc<Layout> {
+        self.file.layout()
+    }
+
+    /// All of its blocks.
+    pub(super) fn blocks(&self) -> Range<usize> {
+        self.file.blocks()
+    }
+
+    /// Cuts it into parts of about `target_bytes` of the file: ranges of its blocks, which can't be cut themselves.
+    pub(super) fn parts(&self, target_bytes: usize) -> Vec<Range<usize>> {
+        self.file.parts(target_bytes)
+    }
+
+    /// Decodes one of [`Self::parts`] into batches of at most 8192 rows, none of them empty. `live_only`: without the
+    /// entries whose status is deleted. `hand_on` gets each batch, and how many bytes decoding holds besides.
+    ///
+    /// Returns how many entries there are, by status, those of deleted files included.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] when a block is not whole, or when an entry has no path or an unknown status or content, and
+    /// whatever `hand_on` returns.
+    pub(super) fn decode(
+        &self,
+        part: Range<usize>,
+        live_only: bool,
+        mut hand_on: impl FnMut(RecordBatch, usize) -> Result<()>,
+    ) -> Result<[u64; 3]> {
+        let mut decoding = Decoding::new(&self.file, part, live_only);
+        while let Some(batch) = decoding.next_batch(self)? {
+            hand_on(batch, decoding.decompressor.buffer_bytes())?;
+        }
+        Ok(decoding.counts)
+    }
+}
+
+/// Compares the entries of all parts of a manifest, by status, with what the manifest list says of it.
+///
+/// # Errors
+/// [`Error::Malformed`] when it says something else.
+pub(super) fn check_counts(path: &str, found: [u64; 3], expected: EntryCounts) -> Result<()> {
+    match expected.by_status() {
+        Some(expected) if expected != found => {
+            let [existing, added, deleted] = found;
+            let [expected_existing, expected_added, expected_deleted] = expected;
+            let why = format!(
+                "it has {added} added, {existing} existing and {deleted} deleted entries, but the manifest list \
+                 says {expected_added}, {expected_existing} and {expected_deleted}"
+            );
+            Err(malformed(path, why.into()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// How far the decoding of some blocks of a manifest has come.
+#[derive(Debug)]
+struct Decoding {
+    blocks: Range<usize>,
     live_only: bool,
+    decompressor: Decompressor,
+    /// How many more records the blocks promise.
+    promised: u64,
     /// The entries so far, by status.
     counts: [u64; 3],
-    ended: bool,
+    rows: ManifestBuilder,
+    full: VecDeque<ManifestBuilder>,
 }
 
-impl<'a> ManifestDecoder<'a> {
-    pub(super) fn open(path: &'a str, bytes: &'a [u8], expected: EntryCounts, live_only: bool) -> Result<Self> {
-        refuse_encrypted(WHAT, path, bytes, false)?;
-        let records = Records::open(bytes, &WANTED).map_err(|why| malformed(path, why))?;
-        Ok(Self { path, records, expected, live_only, counts: [0; 3], ended: false })
-    }
-
-    /// How many bytes it holds besides the batches that it gave.
-    pub(super) fn buffer_bytes(&self) -> usize {
-        self.records.buffer_bytes()
-    }
-
-    fn next_batch(&mut self) -> avro::Result<ManifestBuilder> {
-        let mut rows = ManifestBuilder::default();
-        while rows.rows < MAX_ROWS && rows.path_bytes < MAX_PATH_BYTES {
-            let Some(row) = self.records.next()? else {
-                self.ended = true;
-                self.check_counts()?;
-                break;
-            };
-            let path = row.text(FILE_PATH)?.filter(|path| !path.is_empty()).ok_or("an entry has no file_path")?;
-            let status = row.integer(STATUS).ok_or("an entry has no status")?;
-            let count = usize::try_from(status).ok().and_then(|status| self.counts.get_mut(status));
-            *count.ok_or_else(|| format!("the status of {path} is {status}, which is not 0, 1 or 2"))? += 1;
-            let content = row.integer(CONTENT).unwrap_or(0);
-            if !matches!(content, 0..=2) {
-                return Err(format!("the content of {path} is {content}, which is not 0, 1 or 2").into());
-            }
-            if self.live_only && status == i64::from(DELETED) {
-                continue;
-            }
-            let puffin = row.bytes(FILE_FORMAT).is_some_and(|format| format.eq_ignore_ascii_case(b"puffin"));
-            rows.status.append_value(status as i32);
-            rows.content.append_value(content as i32);
-            rows.file_path.append_value(path);
-            rows.file_size.append_option(row.integer(FILE_SIZE));
-            rows.is_deletion_vector.append_value(content == POSITION_DELETES && puffin);
-            rows.snapshot_id.append_option(row.integer(SNAPSHOT_ID));
-            rows.rows += 1;
-            rows.path_bytes += path.len();
+impl Decoding {
+    fn new<B: AsRef<[u8]>>(file: &AvroFile<B, SLOTS>, blocks: Range<usize>, live_only: bool) -> Self {
+        let promised = file.promised_records(blocks.clone());
+        Self {
+            blocks,
+            live_only,
+            decompressor: file.decompressor(),
+            promised,
+            counts: [0; 3],
+            rows: ManifestBuilder::with_capacity(batch_rows(promised)),
+            full: VecDeque::new(),
         }
-        Ok(rows)
     }
 
-    fn check_counts(&self) -> avro::Result<()> {
-        match self.expected.by_status() {
-            Some(expected) if expected != self.counts => {
-                let [existing, added, deleted] = self.counts;
-                let [expected_existing, expected_added, expected_deleted] = expected;
-                Err(format!(
-                    "it has {added} added, {existing} existing and {deleted} deleted entries, but the manifest list \
-                     says {expected_added}, {expected_existing} and {expected_deleted}"
-                )
-                .into())
-            }
-            _ => Ok(()),
+    /// The next batch of rows, `None` after the last block.
+    fn next_batch<B: AsRef<[u8]>>(&mut self, manifest: &ManifestFile<B>) -> Result<Option<RecordBatch>> {
+        while self.full.is_empty()
+            && let Some(block) = self.blocks.next()
+        {
+            self.decode_block(&manifest.file, block).map_err(|why| malformed(&manifest.path, why))?;
         }
+        let rows = match self.full.pop_front() {
+            Some(rows) => rows,
+            None => std::mem::replace(&mut self.rows, ManifestBuilder::with_capacity(0)),
+        };
+        match rows.rows() {
+            0 => Ok(None),
+            _ => rows.finish(&manifest.path).map(Some),
+        }
+    }
+
+    fn decode_block<B: AsRef<[u8]>>(&mut self, file: &AvroFile<B, SLOTS>, block: usize) -> avro::Result<()> {
+        let Self { live_only, decompressor, promised, counts, rows, full, .. } = self;
+        file.for_each_record(block, decompressor, |row| {
+            if rows.is_full() {
+                *promised = promised.saturating_sub(rows.rows() as u64);
+                full.push_back(std::mem::replace(rows, ManifestBuilder::with_capacity(batch_rows(*promised))));
+            }
+            decode_entry(row, *live_only, counts, rows)
+        })
     }
 }
 
-/// Ends after the first error. Batches are never empty.
-impl Iterator for ManifestDecoder<'_> {
-    type Item = Result<RecordBatch>;
+/// How many rows a batch will have if so many are promised.
+fn batch_rows(promised: u64) -> usize {
+    usize::try_from(promised).unwrap_or(usize::MAX).min(MAX_ROWS)
+}
 
-    fn next(&mut self) -> Option<Result<RecordBatch>> {
-        if self.ended {
-            return None;
-        }
-        match self.next_batch() {
-            Ok(rows) if rows.rows == 0 => None,
-            Ok(rows) => Some(rows.finish()),
-            Err(why) => {
-                self.ended = true;
-                Some(Err(malformed(self.path, why)))
-            }
-        }
+fn decode_entry(
+    row: &Row<'_, SLOTS>,
+    live_only: bool,
+    counts: &mut [u64; 3],
+    rows: &mut ManifestBuilder,
+) -> avro::Result<()> {
+    let path = row.bytes(FILE_PATH).filter(|path| !path.is_empty()).ok_or("an entry has no file_path")?;
+    let status = row.integer(STATUS).ok_or("an entry has no status")?;
+    let Some(count) = usize::try_from(status).ok().and_then(|status| counts.get_mut(status)) else {
+        return Err(out_of_range("status", path, status));
+    };
+    *count += 1;
+    let content = row.integer(CONTENT).unwrap_or(0);
+    if !matches!(content, 0..=2) {
+        return Err(out_of_range("content", path, content));
     }
+    if live_only && status == i64::from(DELETED) {
+        // The others are checked together, when the batch is finished.
+        return row.text(FILE_PATH).map(|_| ());
+    }
+    rows.status.push(status as i32);
+    rows.content.push(content as i32);
+    rows.paths.push(path)?;
+    rows.file_size.push(row.integer(FILE_SIZE));
+    rows.is_deletion_vector.append(content == POSITION_DELETES && is_puffin(row));
+    rows.snapshot_id.push(row.integer(SNAPSHOT_ID));
+    Ok(())
+}
+
+fn is_puffin(row: &Row<'_, SLOTS>) -> bool {
+    row.bytes(FILE_FORMAT).is_some_and(|format| format.eq_ignore_ascii_case(b"puffin"))
+}
+
+#[cold]
+fn out_of_range(field: &str, path: &[u8], value: i64) -> Corrupt {
+    format!("the {field} of {} is {value}, which is not 0, 1 or 2", String::from_utf8_lossy(path)).into()
 }
 
 /// Refuses a manifest that key metadata exists for and that is no Avro file.
@@ -208,30 +321,49 @@ pub(super) fn refuse_short(path: &str, bytes: &[u8], expected: EntryCounts, leng
     }
 }
 
-fn malformed(path: &str, why: avro::Corrupt) -> Error {
+fn malformed(path: &str, why: Corrupt) -> Error {
     Error::Malformed { what: WHAT, path: path.into(), why: why.to_string() }
 }
 
-#[derive(Debug, Default)]
+/// The rows of one batch.
+#[derive(Debug)]
 struct ManifestBuilder {
-    status: Int32Builder,
-    content: Int32Builder,
-    file_path: StringBuilder,
-    file_size: Int64Builder,
-    is_deletion_vector: BooleanBuilder,
-    snapshot_id: Int64Builder,
-    rows: usize,
-    path_bytes: usize,
+    status: Vec<i32>,
+    content: Vec<i32>,
+    paths: DenseStrings,
+    file_size: NullableLongs,
+    is_deletion_vector: BooleanBufferBuilder,
+    snapshot_id: NullableLongs,
 }
 
 impl ManifestBuilder {
-    fn finish(mut self) -> Result<RecordBatch> {
+    /// `rows`: how many rows are expected.
+    fn with_capacity(rows: usize) -> Self {
+        Self {
+            status: Vec::with_capacity(rows),
+            content: Vec::with_capacity(rows),
+            paths: DenseStrings::with_capacity(rows),
+            file_size: NullableLongs::with_capacity(rows),
+            is_deletion_vector: BooleanBufferBuilder::new(rows),
+            snapshot_id: NullableLongs::with_capacity(rows),
+        }
+    }
+
+    fn rows(&self) -> usize {
+        self.status.len()
+    }
+
+    fn is_full(&self) -> bool {
+        self.rows() >= MAX_ROWS || self.paths.bytes() >= MAX_PATH_BYTES
+    }
+
+    fn finish(mut self, path: &str) -> Result<RecordBatch> {
         let columns: Vec<ArrayRef> = vec![
-            Arc::new(self.status.finish()),
-            Arc::new(self.content.finish()),
-            Arc::new(self.file_path.finish()),
+            Arc::new(Int32Array::from(self.status)),
+            Arc::new(Int32Array::from(self.content)),
+            Arc::new(self.paths.finish().map_err(|why| malformed(path, why))?),
             Arc::new(self.file_size.finish()),
-            Arc::new(self.is_deletion_vector.finish()),
+            Arc::new(BooleanArray::from(self.is_deletion_vector.finish())),
             Arc::new(self.snapshot_id.finish()),
         ];
         Ok(RecordBatch::try_new(manifest_schema(), columns)?)

@@ -2,17 +2,22 @@
 
 use std::sync::{Arc, LazyLock};
 
-use datafusion::arrow::array::{ArrayRef, BooleanBuilder, Int32Builder, Int64Builder, RecordBatch, StringBuilder};
+use datafusion::arrow::array::{ArrayRef, BooleanArray, BooleanBufferBuilder, Int32Array, RecordBatch};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
-use super::avro::{self, Corrupt, Records, Target, Wanted};
+#[cfg(any(test, feature = "benches"))]
+use super::avro::AvroFile;
+use super::avro::{self, Corrupt, Row, Target, Wanted};
+use super::columns::{DenseStrings, NullableInts, NullableLongs};
 use super::refuse_encrypted;
 use crate::error::{Error, Result};
 
+pub(crate) use known::{KnownEntries, LiveCounts, decode_new_entries};
+
 const WHAT: &str = "a manifest list";
 
-/// The most bytes of paths in one list: `Utf8` offsets end at 2 GiB.
-const MAX_LIST_PATH_BYTES: usize = 1 << 30;
+/// The most rows that memory is taken for before they are there.
+const MAX_EXPECTED_ROWS: usize = 8192;
 
 const PATH: usize = 0;
 const LENGTH: usize = 1;
@@ -75,21 +80,33 @@ pub(crate) fn manifest_list_schema() -> SchemaRef {
 /// # Errors
 /// [`Error::Malformed`] when it is not a whole manifest list, when an entry has no path or an unknown content, or when it
 /// is encrypted.
+#[cfg(any(test, feature = "benches"))]
 pub(crate) fn decode_manifest_list(path: &str, bytes: &[u8]) -> Result<RecordBatch> {
+    decode_manifest_list_like(path, bytes, &mut vec![])
+}
+
+/// Like [`decode_manifest_list`], sharing the layout of lists that were decoded before.
+#[cfg(any(test, feature = "benches"))]
+pub(crate) fn decode_manifest_list_like(
+    path: &str,
+    bytes: &[u8],
+    layouts: &mut Vec<Arc<avro::Layout>>,
+) -> Result<RecordBatch> {
     refuse_encrypted(WHAT, path, bytes, false)?;
-    let rows = decode(bytes).map_err(|why| Error::Malformed { what: WHAT, path: path.into(), why: why.to_string() })?;
-    rows.finish()
+    decode(bytes, layouts).map_err(|why| malformed(path, why))?.finish(path)
 }
 
 /// The rows that a v1 snapshot gives for the manifests that it lists itself, without a manifest list.
 ///
 /// Only their paths are known. Inline manifests hold data files: delete files came with v2.
 pub(crate) fn inline_manifest_list(manifests: &[String]) -> Result<RecordBatch> {
-    let mut rows = ManifestListBuilder::default();
+    let mut rows = ManifestListBuilder::with_capacity(manifests.len());
+    let what = "the list of manifests in the table metadata";
     for path in manifests {
-        rows.push(ManifestListEntry { path, ..Default::default() });
+        let entry = ManifestListEntry { path: path.as_bytes(), ..Default::default() };
+        rows.push(entry).map_err(|why| malformed(what, why))?;
     }
-    rows.finish()
+    rows.finish(what)
 }
 
 /// Like [`decode_manifest_list`], for a list that key metadata exists for.
@@ -97,34 +114,53 @@ pub(super) fn refuse_encrypted_list(path: &str, bytes: &[u8], has_key: bool) -> 
     refuse_encrypted(WHAT, path, bytes, has_key)
 }
 
-fn decode(bytes: &[u8]) -> avro::Result<ManifestListBuilder> {
-    let mut records = Records::<SLOTS>::open(bytes, &WANTED)?;
-    let mut rows = ManifestListBuilder::default();
-    let mut path_bytes = 0;
-    while let Some(row) = records.next()? {
-        let path = row.text(PATH)?.filter(|path| !path.is_empty()).ok_or("an entry has no manifest_path")?;
-        path_bytes += path.len();
-        if path_bytes > MAX_LIST_PATH_BYTES {
-            return Err("its paths take more than 1 GiB".into());
-        }
-        let content = row.integer(CONTENT).unwrap_or(0);
-        if !matches!(content, 0 | 1) {
-            return Err(format!("the content of {path} is {content}, which is neither 0 (data) nor 1 (deletes)").into());
-        }
-        let int = |slot, name| row.integer(slot).map(|value| narrow(value, name)).transpose();
-        rows.push(ManifestListEntry {
-            path,
-            length: row.integer(LENGTH),
-            spec_id: int(SPEC_ID, "partition_spec_id")?,
-            content: content as i32,
-            added_snapshot_id: row.integer(ADDED_SNAPSHOT),
-            added: int(ADDED, "added_files_count")?,
-            existing: int(EXISTING, "existing_files_count")?,
-            deleted: int(DELETED, "deleted_files_count")?,
-            encrypted: row.bytes(KEY_METADATA).is_some_and(|key| !key.is_empty()),
-        });
+#[cfg(any(test, feature = "benches"))]
+fn decode(bytes: &[u8], layouts: &mut Vec<Arc<avro::Layout>>) -> avro::Result<ManifestListBuilder> {
+    let file = AvroFile::<_, SLOTS>::open_like(bytes, &WANTED, layouts.iter())?;
+    *layouts = vec![Arc::clone(file.layout())];
+    let mut decompressor = file.decompressor();
+    let mut rows = ManifestListBuilder::with_capacity(expected_rows(file.promised_records(file.blocks())));
+    for block in file.blocks() {
+        file.for_each_record(block, &mut decompressor, |row| rows.push(entry(row)?))?;
     }
     Ok(rows)
+}
+
+/// How many rows memory is taken for, if so many are promised.
+fn expected_rows(promised: u64) -> usize {
+    usize::try_from(promised).unwrap_or(usize::MAX).min(MAX_EXPECTED_ROWS)
+}
+
+/// Decompresses the blocks of a list; how many bytes they are.
+#[cfg(feature = "benches")]
+pub(crate) fn inflate_list(path: &str, bytes: &[u8]) -> Result<usize> {
+    let inflate = || {
+        let file = AvroFile::<_, SLOTS>::open_like(bytes, &WANTED, [])?;
+        let mut decompressor = file.decompressor();
+        file.blocks().try_fold(0, |sum, block| Ok(sum + file.records(block, &mut decompressor)?.bytes()))
+    };
+    inflate().map_err(|why: Corrupt| malformed(path, why))
+}
+
+fn entry<'a>(row: &Row<'a, SLOTS>) -> avro::Result<ManifestListEntry<'a>> {
+    let path = row.bytes(PATH).filter(|path| !path.is_empty()).ok_or("an entry has no manifest_path")?;
+    let content = row.integer(CONTENT).unwrap_or(0);
+    if !matches!(content, 0 | 1) {
+        let path = String::from_utf8_lossy(path);
+        return Err(format!("the content of {path} is {content}, which is neither 0 (data) nor 1 (deletes)").into());
+    }
+    let int = |slot, name| row.integer(slot).map(|value| narrow(value, name)).transpose();
+    Ok(ManifestListEntry {
+        path,
+        length: row.integer(LENGTH),
+        spec_id: int(SPEC_ID, "partition_spec_id")?,
+        content: content as i32,
+        added_snapshot_id: row.integer(ADDED_SNAPSHOT),
+        added: int(ADDED, "added_files_count")?,
+        existing: int(EXISTING, "existing_files_count")?,
+        deleted: int(DELETED, "deleted_files_count")?,
+        encrypted: row.bytes(KEY_METADATA).is_some_and(|key| !key.is_empty()),
+    })
 }
 
 fn narrow(value: i64, name: &str) -> avro::Result<i32> {
@@ -133,7 +169,7 @@ fn narrow(value: i64, name: &str) -> avro::Result<i32> {
 
 #[derive(Debug, Default)]
 struct ManifestListEntry<'a> {
-    path: &'a str,
+    path: &'a [u8],
     length: Option<i64>,
     spec_id: Option<i32>,
     content: i32,
@@ -144,47 +180,68 @@ struct ManifestListEntry<'a> {
     encrypted: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct ManifestListBuilder {
-    path: StringBuilder,
-    length: Int64Builder,
-    spec_id: Int32Builder,
-    content: Int32Builder,
-    added_snapshot_id: Int64Builder,
-    added: Int32Builder,
-    existing: Int32Builder,
-    deleted: Int32Builder,
-    encrypted: BooleanBuilder,
+    paths: DenseStrings,
+    length: NullableLongs,
+    spec_id: NullableInts,
+    content: Vec<i32>,
+    added_snapshot_id: NullableLongs,
+    added: NullableInts,
+    existing: NullableInts,
+    deleted: NullableInts,
+    encrypted: BooleanBufferBuilder,
 }
 
 impl ManifestListBuilder {
-    fn push(&mut self, entry: ManifestListEntry<'_>) {
-        self.path.append_value(entry.path);
-        self.length.append_option(entry.length);
-        self.spec_id.append_option(entry.spec_id);
-        self.content.append_value(entry.content);
-        self.added_snapshot_id.append_option(entry.added_snapshot_id);
-        self.added.append_option(entry.added);
-        self.existing.append_option(entry.existing);
-        self.deleted.append_option(entry.deleted);
-        self.encrypted.append_value(entry.encrypted);
+    /// `rows`: how many rows are expected.
+    fn with_capacity(rows: usize) -> Self {
+        Self {
+            paths: DenseStrings::with_capacity(rows),
+            length: NullableLongs::with_capacity(rows),
+            spec_id: NullableInts::with_capacity(rows),
+            content: Vec::with_capacity(rows),
+            added_snapshot_id: NullableLongs::with_capacity(rows),
+            added: NullableInts::with_capacity(rows),
+            existing: NullableInts::with_capacity(rows),
+            deleted: NullableInts::with_capacity(rows),
+            encrypted: BooleanBufferBuilder::new(rows),
+        }
     }
 
-    fn finish(mut self) -> Result<RecordBatch> {
+    fn push(&mut self, entry: ManifestListEntry<'_>) -> avro::Result<()> {
+        self.paths.push(entry.path)?;
+        self.length.push(entry.length);
+        self.spec_id.push(entry.spec_id);
+        self.content.push(entry.content);
+        self.added_snapshot_id.push(entry.added_snapshot_id);
+        self.added.push(entry.added);
+        self.existing.push(entry.existing);
+        self.deleted.push(entry.deleted);
+        self.encrypted.append(entry.encrypted);
+        Ok(())
+    }
+
+    fn finish(mut self, path: &str) -> Result<RecordBatch> {
         let columns: Vec<ArrayRef> = vec![
-            Arc::new(self.path.finish()),
+            Arc::new(self.paths.finish().map_err(|why| malformed(path, why))?),
             Arc::new(self.length.finish()),
             Arc::new(self.spec_id.finish()),
-            Arc::new(self.content.finish()),
+            Arc::new(Int32Array::from(self.content)),
             Arc::new(self.added_snapshot_id.finish()),
             Arc::new(self.added.finish()),
             Arc::new(self.existing.finish()),
             Arc::new(self.deleted.finish()),
-            Arc::new(self.encrypted.finish()),
+            Arc::new(BooleanArray::from(self.encrypted.finish())),
         ];
         Ok(RecordBatch::try_new(manifest_list_schema(), columns)?)
     }
 }
 
+fn malformed(path: &str, why: Corrupt) -> Error {
+    Error::Malformed { what: WHAT, path: path.into(), why: why.to_string() }
+}
+
+mod known;
 #[cfg(test)]
 mod tests;

@@ -12,6 +12,9 @@
 //! Nothing here knows which snapshots go, which files are live, or deletes anything.
 
 mod avro;
+#[cfg(feature = "benches")]
+pub(crate) mod benches;
+mod columns;
 mod exec;
 mod manifest;
 mod manifest_list;
@@ -19,10 +22,11 @@ mod manifest_list;
 mod testing;
 
 pub(crate) use exec::{
-    ManifestListRef, ManifestListScanExec, ManifestRef, ManifestScanExec, OnUnreadable, ScanLog, Unreadable,
+    ManifestListRef, ManifestListScanExec, ManifestRef, ManifestScanExec, OnUnreadable, ScanLog, ScanWork, Unreadable,
     collect_partitioned,
 };
 pub(crate) use manifest::EntryCounts;
+pub(crate) use manifest_list::LiveCounts;
 
 use crate::error::{Error, Result};
 

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -29,6 +30,7 @@ use crate::error::Error;
 use crate::maintenance::{Cancellation, Maintenance, RunContext};
 use crate::procedure::BoundCall;
 use crate::report::Metrics;
+use crate::scan::ScanWork;
 
 /// The rows of calls in order. More than one call puts the procedure's name in front of each row.
 pub(crate) fn schema_of(calls: &[Arc<dyn BoundCall>]) -> Result<SchemaRef> {
@@ -59,6 +61,8 @@ pub(crate) struct NamedCall {
 struct Finished {
     batches: Vec<RecordBatch>,
     metrics: Vec<Metrics>,
+    /// What all scans of all calls did.
+    work: Option<Arc<ScanWork>>,
     /// Why the work is not complete, where the rows say it file by file: the rows come first, then this error.
     incomplete: Option<Arc<DataFusionError>>,
 }
@@ -108,6 +112,7 @@ impl Run {
         let Ok(runtime) = Handle::try_current() else {
             return exec_err!("maintenance procedures need a tokio runtime to run in");
         };
+        let task = Arc::new(Arc::<ScanWork>::default().count_in(&task));
         let context =
             RunContext { maintenance: self.maintenance.clone(), task, cancellation: self.cancellation.clone() };
         let work = runtime.spawn(run_to_the_end(self.calls.clone(), Arc::clone(&self.schema), context));
@@ -165,7 +170,8 @@ fn notify(maintenance: &Maintenance, procedure: &str, text: &str) {
 
 /// Runs the calls one after the other; the first one that fails or stays incomplete ends it.
 async fn run_all(calls: Vec<NamedCall>, schema: SchemaRef, context: RunContext) -> Result<Finished> {
-    let mut finished = Finished { batches: vec![], metrics: vec![], incomplete: None };
+    let work = ScanWork::of(&context.task);
+    let mut finished = Finished { batches: vec![], metrics: vec![], work, incomplete: None };
     let mut done: Vec<&'static str> = vec![];
     let several = calls.len() > 1;
     for NamedCall { name, call, notices } in calls {
@@ -331,7 +337,7 @@ impl ExecutionPlan for ProcedureExec {
         let baseline = BaselineMetrics::new(&self.metrics, partition);
         let rows = async move {
             let finished = run.result(context).await?;
-            record_metrics(&metrics, &finished.metrics);
+            record_metrics(&metrics, &finished);
             let mut slices: Vec<Result<RecordBatch>> = Vec::new();
             for batch in &finished.batches {
                 let batch = match &projection {
@@ -355,13 +361,27 @@ impl ExecutionPlan for ProcedureExec {
     }
 }
 
-/// Shows in `EXPLAIN ANALYZE` what the run did.
-fn record_metrics(set: &ExecutionPlanMetricsSet, reports: &[Metrics]) {
-    for (name, count) in [
-        ("deleted_files_count", reports.iter().map(|report| report.deleted_files_count).sum::<u64>()),
-        ("deleted_bytes", reports.iter().map(|report| report.deleted_bytes).sum()),
-        ("deleted_snapshots_count", reports.iter().map(|report| report.deleted_snapshots_count).sum()),
-    ] {
-        MetricBuilder::new(set).global_counter(name).add(usize::try_from(count).unwrap_or(usize::MAX));
+/// Shows in `EXPLAIN ANALYZE` what the run did, and what work it took: files that were read, each of them once if all is
+/// well, requests to the stores for them, and what they were decoded to.
+fn record_metrics(set: &ExecutionPlanMetricsSet, finished: &Finished) {
+    let total = |count: fn(&Metrics) -> u64| {
+        let sum = finished.metrics.iter().map(count).fold(0, u64::saturating_add);
+        usize::try_from(sum).unwrap_or(usize::MAX)
+    };
+    let record = |name: &'static str, count| MetricBuilder::new(set).global_counter(name).add(count);
+    record("deleted_files_count", total(|report| report.deleted_files_count));
+    record("deleted_bytes", total(|report| report.deleted_bytes));
+    record("deleted_snapshots_count", total(|report| report.deleted_snapshots_count));
+    record("files_listed", total(|report| report.scanned_files_count));
+    if let Some(work) = &finished.work {
+        let count = |count: &AtomicUsize| count.load(Ordering::Relaxed);
+        record("manifest_lists_read", count(&work.manifest_lists_read));
+        record("manifests_read", count(&work.manifests_read));
+        record("requests", count(&work.requests));
+        record("bytes_scanned", count(&work.bytes_scanned));
+        record("decoded_rows", count(&work.rows));
+        record("decoded_batches", count(&work.batches));
+        let elapsed = Duration::from_nanos(work.decode_ns.load(Ordering::Relaxed));
+        MetricBuilder::new(set).subset_time("elapsed_decode", 0).add_duration(elapsed);
     }
 }

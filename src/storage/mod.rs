@@ -10,6 +10,7 @@
 mod listing;
 mod local;
 mod object;
+mod reading;
 
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 pub(crate) use listing::{Listed, ListedFile, ListedStat, Listing, ListingMode, ListingOptions};
 pub(crate) use local::{FileId, LocalFiles, epoch_ms};
 pub(crate) use object::ObjectFiles;
+pub(crate) use reading::{FileContent, requests_at_once};
 
 use crate::error::{Error, Result};
 use crate::table::Location;
@@ -144,6 +146,15 @@ impl Store {
         match &self.kind {
             StoreKind::Local(local) => local.read(location).await,
             StoreKind::Object(object) => object.read(location).await,
+        }
+    }
+
+    /// Like [`Self::read`], in the way that suits a file of `expected_bytes`. What is read is the whole file even if
+    /// that is wrong.
+    pub(crate) async fn read_expecting(&self, location: &Location, expected_bytes: Option<u64>) -> Result<FileContent> {
+        match &self.kind {
+            StoreKind::Local(local) => Ok(FileContent { bytes: local.read(location).await?, requests: 1 }),
+            StoreKind::Object(object) => object.read_expecting(location, expected_bytes).await,
         }
     }
 

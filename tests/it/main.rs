@@ -17,3 +17,4 @@ mod stores;
 mod support;
 mod table;
 mod watched;
+mod work;

@@ -1,19 +1,24 @@
 //! Decompression of data blocks (Avro specification, "Required Codecs" and "Optional Codecs").
 
-use std::io::Read;
+use std::cell::Cell;
+use std::fmt;
 
-use flate2::{Crc, Decompress, FlushDecompress, Status};
+use flate2::Crc;
+use zstd::stream::raw::{InBuffer, Operation, OutBuffer};
 
-use super::Result;
+use super::inflate::Inflater;
+use super::{Corrupt, Result};
 
 /// No block is larger than this after decompression; a larger one is taken for a decompression bomb.
 ///
 /// Writers cut blocks at 16 to 64 kB; some put a whole manifest into one.
 pub(crate) const MAX_BLOCK_BYTES: usize = 1 << 30;
 
-/// What Python's Avro libraries leave behind a deflate stream: they cut zlib's wrapper off, but only one of its four
-/// checksum bytes.
-const MAX_DEFLATE_TRAILER: usize = 4;
+/// What a buffer begins with: room for a block of Iceberg Java, which cuts them at 64 kB.
+const MIN_BUFFER: usize = 128 << 10;
+
+/// The largest buffer that a thread keeps.
+const MAX_SPARE_BUFFER: usize = 1 << 20;
 
 /// Snappy's densest element copies 64 bytes and takes 3.
 const MAX_SNAPPY_RATIO: usize = 22;
@@ -45,78 +50,102 @@ impl Codec {
 }
 
 /// Decompresses one block after the other into the same buffer.
-#[derive(Debug)]
-pub(super) struct Decompressor {
+pub(in crate::scan) struct Decompressor {
     codec: Codec,
     limit: usize,
-    inflate: Option<Decompress>,
+    scratch: Scratch,
+}
+
+/// What decompression needs besides the block.
+#[derive(Default)]
+struct Scratch {
+    inflater: Option<Inflater>,
+    zstd: Option<zstd::stream::raw::Decoder<'static>>,
+    /// As long as the largest block yet; what is behind the current block's data is left over from others.
+    buffer: Vec<u8>,
+}
+
+thread_local! {
+    /// What a thread's last file needed, for its next one: getting fresh memory takes as long as decoding a small file.
+    static SPARE: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
+}
+
+impl fmt::Debug for Decompressor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decompressor").field("codec", &self.codec).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Decompressor {
+    fn drop(&mut self) {
+        if self.scratch.buffer.capacity() <= MAX_SPARE_BUFFER {
+            let scratch = Box::new(std::mem::take(&mut self.scratch));
+            // Fails only while the thread ends.
+            SPARE.try_with(|spare| spare.set(Some(scratch))).ok();
+        }
+    }
 }
 
 impl Decompressor {
     /// `limit`: how many bytes one block may have after decompression.
     pub(super) fn new(codec: Codec, limit: usize) -> Self {
-        Self { codec, limit, inflate: (codec == Codec::Deflate).then(|| Decompress::new(false)) }
+        let scratch = SPARE.try_with(Cell::take).ok().flatten().map(|scratch| *scratch).unwrap_or_default();
+        Self { codec, limit, scratch }
     }
 
-    /// The block's data: `block` itself where nothing is compressed, or else the new content of `buffer`.
-    pub(super) fn decompress(&mut self, block: &[u8], buffer: &mut Vec<u8>) -> Result<Stored> {
-        buffer.clear();
-        match self.codec {
-            Codec::Null => return Ok(Stored::InPlace),
-            Codec::Deflate => {
-                let inflate = self.inflate.get_or_insert_with(|| Decompress::new(false));
-                deflate(inflate, block, buffer, self.limit)?;
+    /// How many bytes its buffer has.
+    pub(in crate::scan) fn buffer_bytes(&self) -> usize {
+        self.scratch.buffer.capacity()
+    }
+
+    /// The block's data: `block` itself where nothing is compressed.
+    pub(super) fn decompress<'a>(&'a mut self, block: &'a [u8]) -> Result<&'a [u8]> {
+        let Self { codec, limit, scratch: Scratch { inflater, zstd, buffer } } = self;
+        let length = match codec {
+            Codec::Null => return Ok(block),
+            Codec::Deflate => inflater.get_or_insert_default().inflate(block, buffer, *limit)?,
+            Codec::Snappy => snappy(block, buffer, *limit)?,
+            Codec::Zstandard => {
+                let decoder = match zstd {
+                    Some(decoder) => decoder,
+                    None => zstd.insert(zstd::stream::raw::Decoder::new().map_err(failed)?),
+                };
+                zstandard(decoder, block, buffer, *limit)?
             }
-            Codec::Snappy => snappy(block, buffer, self.limit)?,
-            Codec::Zstandard => zstandard(block, buffer, self.limit)?,
+        };
+        // The buffer may be larger than the limit: it was there before.
+        if length > *limit {
+            return Err(too_large(*limit));
         }
-        Ok(Stored::InBuffer)
+        buffer.get(..length).ok_or_else(|| "a block ends outside of its buffer".into())
     }
 }
 
-/// Where a block's data is after decompression.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stored {
-    InPlace,
-    InBuffer,
+/// Makes room for more of a block's data.
+///
+/// By doubling, or to four times the size of the compressed block: memory follows what came out and what there is,
+/// never what a header promised.
+pub(super) fn grow(buffer: &mut Vec<u8>, block: &[u8], limit: usize) -> Result<()> {
+    if buffer.len() >= limit {
+        return Err(too_large(limit));
+    }
+    let length = (buffer.len() * 2).max(block.len().saturating_mul(4)).max(MIN_BUFFER).min(limit);
+    buffer.reserve_exact(length - buffer.len());
+    buffer.resize(length, 0);
+    Ok(())
 }
 
-fn too_large(limit: usize) -> super::Corrupt {
+fn too_large(limit: usize) -> Corrupt {
     format!("a block inflates to more than {limit} bytes").into()
 }
 
-fn deflate(inflate: &mut Decompress, block: &[u8], buffer: &mut Vec<u8>, limit: usize) -> Result<()> {
-    inflate.reset(false);
-    loop {
-        if buffer.len() == buffer.capacity() {
-            if buffer.len() >= limit {
-                return Err(too_large(limit));
-            }
-            // Doubling: memory follows what really came out, never what a header promised.
-            buffer.reserve_exact(buffer.len().max(64 << 10).min(limit - buffer.len()));
-        }
-        let consumed = inflate.total_in() as usize;
-        let rest = block.get(consumed..).unwrap_or_default();
-        let status = inflate
-            .decompress_vec(rest, buffer, FlushDecompress::None)
-            .map_err(|e| format!("a block can't be inflated: {e}"))?;
-        match status {
-            Status::StreamEnd => break,
-            Status::Ok | Status::BufError if buffer.len() == buffer.capacity() => {}
-            // Room was left, so the input has run out.
-            Status::Ok | Status::BufError => return Err("a deflate block is cut short".into()),
-        }
-    }
-    match block.len().saturating_sub(inflate.total_in() as usize) {
-        0..=MAX_DEFLATE_TRAILER => Ok(()),
-        trailing => Err(format!("{trailing} bytes follow the end of a deflate block").into()),
-    }
+fn failed(error: impl fmt::Display) -> Corrupt {
+    format!("a block can't be decompressed: {error}").into()
 }
 
 /// The compressed block is followed by the CRC-32 of the uncompressed data, big-endian.
-fn snappy(block: &[u8], buffer: &mut Vec<u8>, limit: usize) -> Result<()> {
+fn snappy(block: &[u8], buffer: &mut Vec<u8>, limit: usize) -> Result<usize> {
     let (compressed, checksum) = block.split_last_chunk::<4>().ok_or("a snappy block has no checksum")?;
-    let failed = |e: snap::Error| format!("a block can't be decompressed: {e}");
     let length = snap::raw::decompress_len(compressed).map_err(failed)?;
     if length > limit {
         return Err(too_large(limit));
@@ -124,24 +153,40 @@ fn snappy(block: &[u8], buffer: &mut Vec<u8>, limit: usize) -> Result<()> {
     if length > compressed.len().saturating_mul(MAX_SNAPPY_RATIO) {
         return Err("a snappy block promises more data than it can hold".into());
     }
-    buffer.resize(length, 0);
-    let written = snap::raw::Decoder::new().decompress(compressed, buffer).map_err(failed)?;
-    buffer.truncate(written);
-    let mut crc = Crc::new();
-    crc.update(buffer);
-    if crc.sum() != u32::from_be_bytes(*checksum) {
-        return Err("the checksum of a snappy block is wrong".into());
+    if buffer.len() < length {
+        buffer.reserve_exact(length - buffer.len());
+        buffer.resize(length, 0);
     }
-    Ok(())
+    let length = snap::raw::Decoder::new().decompress(compressed, &mut buffer[..length]).map_err(failed)?;
+    let mut crc = Crc::new();
+    crc.update(&buffer[..length]);
+    match crc.sum() == u32::from_be_bytes(*checksum) {
+        true => Ok(length),
+        false => Err("the checksum of a snappy block is wrong".into()),
+    }
 }
 
-fn zstandard(block: &[u8], buffer: &mut Vec<u8>, limit: usize) -> Result<()> {
-    let failed = |e: std::io::Error| format!("a block can't be decompressed: {e}");
-    let decoder = zstd::stream::read::Decoder::with_buffer(block).map_err(failed)?;
-    decoder.take(limit as u64 + 1).read_to_end(buffer).map_err(failed)?;
-    match buffer.len() > limit {
-        true => Err(too_large(limit)),
-        false => Ok(()),
+/// A block is one frame or several.
+fn zstandard(
+    decoder: &mut zstd::stream::raw::Decoder<'_>,
+    block: &[u8],
+    buffer: &mut Vec<u8>,
+    limit: usize,
+) -> Result<usize> {
+    decoder.reinit().map_err(failed)?;
+    let (mut input, mut written) = (InBuffer::around(block), 0);
+    loop {
+        if written == buffer.len() {
+            grow(buffer, block, limit)?;
+        }
+        let mut output = OutBuffer::around_pos(buffer.as_mut_slice(), written);
+        let wanted = decoder.run(&mut input, &mut output).map_err(failed)?;
+        written = output.pos();
+        match (wanted, input.pos() == block.len()) {
+            (0, true) => return Ok(written),
+            (_, true) if written < buffer.len() => return Err("a zstandard block is cut short".into()),
+            _ => {}
+        }
     }
 }
 
@@ -165,21 +210,17 @@ mod tests {
     }
 
     fn decompress(codec: Codec, block: &[u8], limit: usize) -> Result<Vec<u8>> {
-        let mut buffer = vec![];
-        let stored = Decompressor::new(codec, limit).decompress(block, &mut buffer)?;
-        assert_eq!(stored, Stored::InBuffer);
-        Ok(buffer)
+        Decompressor::new(codec, limit).decompress(block).map(<[u8]>::to_vec)
     }
 
     #[test]
     fn every_codec_gives_back_what_went_in_also_in_a_reused_buffer() {
         for (codec, name) in ALL {
             let mut decompressor = Decompressor::new(codec, MAX_BLOCK_BYTES);
-            let mut buffer = vec![];
             for length in [0, 1, 65_535, 65_536, 65_537, 300_000, 10] {
                 let data = sample(length);
-                decompressor.decompress(&compress(name, &data), &mut buffer).unwrap();
-                assert!(buffer == data, "{name}, {length} bytes");
+                let block = compress(name, &data);
+                assert!(decompressor.decompress(&block).unwrap() == data, "{name}, {length} bytes");
             }
         }
     }
@@ -202,15 +243,6 @@ mod tests {
                 assert!(decompress(codec, &block[..length], MAX_BLOCK_BYTES).is_err(), "{name}, {length}");
             }
         }
-    }
-
-    #[test]
-    fn the_rest_of_a_zlib_checksum_behind_a_deflate_block_is_no_fault_but_more_is() {
-        let mut block = compress("deflate", b"some data");
-        block.extend([1, 2, 3]);
-        assert_eq!(decompress(Codec::Deflate, &block, MAX_BLOCK_BYTES).unwrap(), b"some data");
-        block.extend([4, 5]);
-        assert!(decompress(Codec::Deflate, &block, MAX_BLOCK_BYTES).is_err());
     }
 
     #[test]

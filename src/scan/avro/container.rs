@@ -1,56 +1,66 @@
 //! The framing of object container files (Avro specification, "Object Container Files").
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use super::codec::Codec;
 use super::cursor::Cursor;
-use super::{Result, schema::Schema};
+use super::{Corrupt, Result};
 
 /// What every object container file begins with.
 pub(crate) const MAGIC: &[u8; 4] = b"Obj\x01";
 
 const SYNC_BYTES: usize = 16;
 
-/// An opened file: its header, and the blocks that were not read yet.
+/// The header of a file, and where its blocks are.
 #[derive(Debug)]
 pub(super) struct Container<'a> {
-    pub(super) schema: Schema,
+    /// The schema of the writer, in JSON.
+    pub(super) schema: &'a [u8],
     pub(super) codec: Codec,
-    sync: [u8; SYNC_BYTES],
-    rest: Cursor<'a>,
+    pub(super) blocks: Vec<Block>,
 }
 
-/// A data block as it lies in the file.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Block<'a> {
+/// A data block, and where its data lies in the file, compressed as the header says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Block {
     /// How many objects the block says it has: not to be trusted.
     pub(super) objects: u64,
-    /// Its data, compressed as the header says.
-    pub(super) data: &'a [u8],
+    pub(super) data: Range<usize>,
 }
 
 impl<'a> Container<'a> {
+    /// Reads the header and the frame of every block. The file must end where a block ends.
     pub(super) fn open(bytes: &'a [u8]) -> Result<Self> {
         let mut cursor = Cursor::new(bytes.strip_prefix(MAGIC).ok_or("it does not begin as an Avro file does")?);
         let metadata = header_metadata(&mut cursor)?;
-        let sync = cursor.take(SYNC_BYTES)?.try_into().map_err(|_| "the sync marker is cut short")?;
-        let schema = Schema::parse(metadata.get(&b"avro.schema"[..]).ok_or("its header has no avro.schema")?)?;
+        let sync = cursor.take(SYNC_BYTES)?;
+        let schema = metadata.get(&b"avro.schema"[..]).copied().ok_or("its header has no avro.schema")?;
         let codec = Codec::parse(metadata.get(&b"avro.codec"[..]).copied())?;
-        Ok(Self { schema, codec, sync, rest: cursor })
+        let mut blocks = vec![];
+        while !cursor.is_empty() {
+            let block = next_block(bytes.len(), &mut cursor, sync);
+            blocks.push(block.map_err(|why| in_block(blocks.len(), why))?);
+        }
+        Ok(Self { schema, codec, blocks })
     }
+}
 
-    /// The next block, `None` when the file ends where a block ends.
-    pub(super) fn next_block(&mut self) -> Result<Option<Block<'a>>> {
-        if self.rest.is_empty() {
-            return Ok(None);
-        }
-        let objects = u64::try_from(self.rest.long()?).map_err(|_| "the block's object count is negative")?;
-        let data = self.rest.bytes()?;
-        match self.rest.take(SYNC_BYTES)? == self.sync {
-            true => Ok(Some(Block { objects, data })),
-            false => Err("the sync marker after the block is wrong".into()),
-        }
+/// The block at the cursor, which runs to the end of a file of `file_bytes`.
+fn next_block(file_bytes: usize, cursor: &mut Cursor<'_>, sync: &[u8]) -> Result<Block> {
+    let objects = u64::try_from(cursor.long()?).map_err(|_| "the block's object count is negative")?;
+    let data = cursor.bytes()?;
+    let end = file_bytes - cursor.rest().len();
+    match cursor.take(SYNC_BYTES)? == sync {
+        true => Ok(Block { objects, data: end - data.len()..end }),
+        false => Err("the sync marker after the block is wrong".into()),
     }
+}
+
+/// Says in which block it is, by its place in the file.
+#[cold]
+pub(super) fn in_block(block: usize, why: Corrupt) -> Corrupt {
+    format!("data block {}: {why}", block + 1).into()
 }
 
 /// The header's map of bytes. Iceberg's own keys in it (`format-version`, `content`, …) are not needed here.
@@ -75,35 +85,23 @@ mod tests {
     const SCHEMA: &str = r#"{"type":"record","name":"r","fields":[]}"#;
 
     fn error(file: &[u8]) -> String {
-        let mut container = match Container::open(file) {
-            Ok(container) => container,
-            Err(error) => return error.to_string(),
-        };
-        loop {
-            match container.next_block() {
-                Ok(Some(_)) => {}
-                Ok(None) => panic!("no error"),
-                Err(error) => return error.to_string(),
-            }
-        }
+        Container::open(file).unwrap_err().to_string()
     }
 
     #[test]
-    fn blocks_come_in_order_and_the_file_ends_after_the_last() {
+    fn blocks_are_found_in_order_to_the_end_of_the_file() {
         let file = container(SCHEMA, "null", &[(2, b"ab"), (0, b""), (1, b"c")]);
-        let mut container = Container::open(&file).unwrap();
+        let container = Container::open(&file).unwrap();
         assert_eq!(container.codec, Codec::Null);
-        for (objects, data) in [(2, &b"ab"[..]), (0, b""), (1, b"c")] {
-            assert_eq!(container.next_block().unwrap(), Some(Block { objects, data }));
-        }
-        assert_eq!(container.next_block().unwrap(), None);
+        let blocks: Vec<_> = container.blocks.iter().map(|block| (block.objects, &file[block.data.clone()])).collect();
+        assert_eq!(blocks, [(2, &b"ab"[..]), (0, b""), (1, b"c")]);
     }
 
     #[test]
     fn a_header_may_give_the_size_of_its_map() {
         let entry = [bytes(b"avro.schema"), bytes(SCHEMA.as_bytes())].concat();
         let file = [MAGIC.to_vec(), long(-1), long(entry.len() as i64), entry, long(0), SYNC.to_vec()].concat();
-        assert_eq!(Container::open(&file).unwrap().next_block().unwrap(), None);
+        assert_eq!(Container::open(&file).unwrap().blocks, []);
     }
 
     #[test]
@@ -117,9 +115,9 @@ mod tests {
         for (file, why) in [
             (b"PAR1".to_vec(), "it does not begin as an Avro file does"),
             (vec![], "it does not begin as an Avro file does"),
-            (wrong_sync, "the sync marker after the block is wrong"),
-            (trailing, "the data ends in the middle of a value"),
-            (container(SCHEMA, "null", &[(-1, b"a")]), "the block's object count is negative"),
+            (wrong_sync, "data block 1: the sync marker after the block is wrong"),
+            (trailing, "data block 2: the data ends in the middle of a value"),
+            (container(SCHEMA, "null", &[(-1, b"a")]), "data block 1: the block's object count is negative"),
             ([MAGIC.to_vec(), long(0), SYNC.to_vec()].concat(), "its header has no avro.schema"),
             ([MAGIC.to_vec(), long(2), key.clone(), key, long(0)].concat(), "its header has the key \"k\" twice"),
             ([MAGIC.to_vec(), long(i64::MAX)].concat(), "the data ends in the middle of a value"),

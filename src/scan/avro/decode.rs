@@ -1,154 +1,88 @@
 //! Decoding of records: the wanted fields of each, everything else walked over.
 
-use super::codec::{Decompressor, MAX_BLOCK_BYTES, Stored};
-use super::container::Container;
 use super::cursor::Cursor;
-use super::projection::{Step, Wanted, resolve};
+use super::projection::Op;
 use super::schema::{Node, NodeId, Schema};
 use super::{MAX_DEPTH, Result};
 
-/// A decoded field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::scan) enum Value<'a> {
-    /// Null, or the record doesn't have it.
-    Null,
-    Integer(i64),
-    Bytes(&'a [u8]),
-}
-
 /// The wanted fields of one record, by slot.
 #[derive(Debug)]
-pub(in crate::scan) struct Row<'a, const N: usize>([Value<'a>; N]);
+pub(in crate::scan) struct Row<'a, const N: usize> {
+    /// One bit for each slot that holds a value. The others may hold those of the record before.
+    present: u32,
+    integers: [i64; N],
+    bytes: [&'a [u8]; N],
+}
 
 impl<'a, const N: usize> Row<'a, N> {
-    pub(in crate::scan) fn integer(&self, slot: usize) -> Option<i64> {
-        match self.0[slot] {
-            Value::Integer(value) => Some(value),
-            _ => None,
-        }
+    pub(super) fn new() -> Self {
+        const { assert!(N <= 32, "each slot has a bit") };
+        Self { present: 0, integers: [0; N], bytes: [&[]; N] }
     }
 
+    /// `None`: null, or the record doesn't have it.
+    #[inline]
+    pub(in crate::scan) fn integer(&self, slot: usize) -> Option<i64> {
+        self.has(slot).then(|| self.integers[slot])
+    }
+
+    /// `None`: null, or the record doesn't have it.
+    #[inline]
     pub(in crate::scan) fn bytes(&self, slot: usize) -> Option<&'a [u8]> {
-        match self.0[slot] {
-            Value::Bytes(value) => Some(value),
-            _ => None,
-        }
+        self.has(slot).then(|| self.bytes[slot])
     }
 
     pub(in crate::scan) fn text(&self, slot: usize) -> Result<Option<&'a str>> {
         let text = self.bytes(slot).map(std::str::from_utf8).transpose();
         text.map_err(|_| "a string is not UTF-8".into())
     }
-}
 
-/// The records of an object container file, one at a time.
-#[derive(Debug)]
-pub(in crate::scan) struct Records<'a, const N: usize> {
-    container: Container<'a>,
-    steps: Step,
-    decompressor: Decompressor,
-    buffer: Vec<u8>,
-    block: CurrentBlock<'a>,
-    /// The number of the current block, from 1: errors name it.
-    blocks: u64,
-}
-
-/// Where reading stands inside a block.
-#[derive(Debug)]
-struct CurrentBlock<'a> {
-    /// The block as it lies in the file.
-    stored: &'a [u8],
-    place: Stored,
-    position: usize,
-    objects_left: u64,
-}
-
-impl<'a, const N: usize> Records<'a, N> {
-    /// Opens a file. The slots of `wanted` are below `N`.
-    pub(in crate::scan) fn open(bytes: &'a [u8], wanted: &'static [Wanted]) -> Result<Self> {
-        let container = Container::open(bytes)?;
-        let steps = resolve(&container.schema, wanted)?;
-        let decompressor = Decompressor::new(container.codec, MAX_BLOCK_BYTES);
-        let block = CurrentBlock { stored: &[], place: Stored::InPlace, position: 0, objects_left: 0 };
-        Ok(Self { container, steps, decompressor, buffer: vec![], block, blocks: 0 })
+    fn has(&self, slot: usize) -> bool {
+        self.present & 1 << slot != 0
     }
 
-    /// The next record, `None` after the last one of a file that is whole.
-    pub(in crate::scan) fn next(&mut self) -> Result<Option<Row<'_, N>>> {
-        while self.block.objects_left == 0 {
-            if !self.next_block().map_err(|why| in_block(self.blocks, why))? {
-                return Ok(None);
+    /// Reads the record at the cursor.
+    #[inline]
+    pub(super) fn read(&mut self, schema: &Schema, ops: &[Op], cursor: &mut Cursor<'a>) -> Result<()> {
+        self.present = 0;
+        self.run(schema, ops, cursor)
+    }
+
+    fn run(&mut self, schema: &Schema, ops: &[Op], cursor: &mut Cursor<'a>) -> Result<()> {
+        let mut next = 0;
+        while let Some(op) = ops.get(next) {
+            next += 1;
+            match op {
+                Op::Integer(slot) => {
+                    self.integers[*slot] = cursor.long()?;
+                    self.present |= 1 << slot;
+                }
+                Op::Bytes(slot) => {
+                    self.bytes[*slot] = cursor.bytes()?;
+                    self.present |= 1 << slot;
+                }
+                Op::SkipFixed(size) => cursor.skip(*size)?,
+                Op::SkipIntegers(count) => cursor.skip_longs(*count)?,
+                Op::SkipBytes => cursor.skip_bytes()?,
+                Op::SkipIntegerItems(integers) => {
+                    skip_items(cursor, |cursor, items| cursor.skip_longs(items.saturating_mul(*integers)))?
+                }
+                Op::SkipIntegerBytesItems => skip_items(cursor, |cursor, items| cursor.skip_longs_with_bytes(items))?,
+                Op::SkipItems(ops) => {
+                    skip_items(cursor, |cursor, items| each(items, || self.run(schema, ops, cursor)))?
+                }
+                Op::SkipTree(node) => skip(schema, *node, cursor, 0)?,
+                Op::Nullable { null, ops } => {
+                    if cursor.is_null(*null)? {
+                        next += ops;
+                    }
+                }
+                Op::Union(branches) => next = branches[cursor.choice(branches.len())?],
+                Op::Jump(target) => next = *target,
             }
         }
-        let blocks = self.blocks;
-        self.record().map(Some).map_err(|why| in_block(blocks, why))
+        Ok(())
     }
-
-    /// How many bytes decompression holds.
-    pub(in crate::scan) fn buffer_bytes(&self) -> usize {
-        self.buffer.capacity()
-    }
-
-    fn record(&mut self) -> Result<Row<'_, N>> {
-        let data = match self.block.place {
-            Stored::InPlace => self.block.stored,
-            Stored::InBuffer => &self.buffer,
-        };
-        let mut cursor = Cursor::new(&data[self.block.position..]);
-        let mut row = [Value::Null; N];
-        read(&self.container.schema, &self.steps, &mut cursor, &mut row)?;
-        self.block.position = data.len() - cursor.rest().len();
-        self.block.objects_left -= 1;
-        if self.block.objects_left == 0 && !cursor.is_empty() {
-            return Err(format!("{} bytes are left over after its last record", cursor.rest().len()).into());
-        }
-        Ok(Row(row))
-    }
-
-    fn next_block(&mut self) -> Result<bool> {
-        self.blocks += 1;
-        let Some(block) = self.container.next_block()? else {
-            return Ok(false);
-        };
-        let place = self.decompressor.decompress(block.data, &mut self.buffer)?;
-        let length = match place {
-            Stored::InPlace => block.data.len(),
-            Stored::InBuffer => self.buffer.len(),
-        };
-        // Each record takes a byte at least: the wanted fields do.
-        if block.objects > length as u64 {
-            return Err(format!("it can't have {} records in {length} bytes", block.objects).into());
-        }
-        if block.objects == 0 && length > 0 {
-            return Err(format!("it has no records but {length} bytes").into());
-        }
-        self.block = CurrentBlock { stored: block.data, place, position: 0, objects_left: block.objects };
-        Ok(true)
-    }
-}
-
-#[cold]
-fn in_block(block: u64, why: super::Corrupt) -> super::Corrupt {
-    format!("data block {block}: {why}").into()
-}
-
-/// Reads one value. Recursion is as deep as the wanted fields are.
-fn read<'a>(schema: &Schema, step: &Step, cursor: &mut Cursor<'a>, row: &mut [Value<'a>]) -> Result<()> {
-    match step {
-        Step::Skip(node) => skip(schema, *node, cursor, 0)?,
-        Step::Integer(slot) => row[*slot] = Value::Integer(cursor.long()?),
-        Step::Bytes(slot) => row[*slot] = Value::Bytes(cursor.bytes()?),
-        Step::Record(steps) => {
-            for step in steps {
-                read(schema, step, cursor, row)?;
-            }
-        }
-        Step::Union(branches) => {
-            let branch = cursor.choice(branches.len())?;
-            read(schema, &branches[branch], cursor, row)?;
-        }
-    }
-    Ok(())
 }
 
 /// Walks over one value.
@@ -162,7 +96,7 @@ fn skip(schema: &Schema, node: NodeId, cursor: &mut Cursor<'_>, depth: usize) ->
     match schema.node(node) {
         Node::Null => {}
         Node::Boolean => cursor.skip(1)?,
-        Node::Integer => cursor.skip_long()?,
+        Node::Integer => cursor.skip_longs(1)?,
         Node::Float => cursor.skip(4)?,
         Node::Double => cursor.skip(8)?,
         Node::Bytes | Node::String => cursor.skip_bytes()?,
@@ -178,7 +112,7 @@ fn skip(schema: &Schema, node: NodeId, cursor: &mut Cursor<'_>, depth: usize) ->
         Node::Array(items) => match schema.integers(*items) {
             Some(0) => skip_items(cursor, |_, _| Ok(()))?,
             Some(integers) => {
-                skip_items(cursor, |cursor, items| each(items, || (0..integers).try_for_each(|_| cursor.skip_long())))?
+                skip_items(cursor, |cursor, items| cursor.skip_longs(items.saturating_mul(integers as u64)))?
             }
             None => skip_items(cursor, |cursor, count| each(count, || skip(schema, *items, cursor, depth + 1)))?,
         },

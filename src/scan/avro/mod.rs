@@ -2,7 +2,8 @@
 //!
 //! Iceberg's manifest lists and manifests are such files. Most of their bytes are column statistics that maintenance has
 //! no use for, so the reader walks over them without building anything, and hands out the wanted fields of one record
-//! at a time, borrowed from the block they lie in.
+//! at a time, borrowed from the block they lie in. Blocks don't depend on each other: once a file is opened, several
+//! tasks may each read some of its blocks.
 //!
 //! It promises that the records it hands out are all there are: the sync marker after each block, the number of objects
 //! in it and the end of its data must agree, or the whole file is an error. Nothing is ever skipped because it could not
@@ -15,15 +16,19 @@
 pub(super) mod codec;
 pub(super) mod container;
 mod cursor;
-pub(super) mod decode;
+mod decode;
+mod file;
+mod inflate;
 mod projection;
 mod schema;
 
 use std::borrow::Cow;
 use std::fmt;
 
+pub(super) use codec::Decompressor;
 pub(super) use container::MAGIC;
-pub(super) use decode::Records;
+pub(super) use decode::Row;
+pub(super) use file::{AvroFile, Layout};
 pub(super) use projection::{Target, Wanted};
 
 /// Nesting of schemas and of values beyond this is refused. Iceberg's own schemas nest four deep.

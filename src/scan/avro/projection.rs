@@ -1,7 +1,15 @@
-//! Which fields of the writer's records are wanted, and where they lie in its schema.
+//! Which fields of the writer's records are wanted, and the steps that read them.
+//!
+//! A record is read by a flat list of [`Op`]s: a manifest's schema nests four deep, and most of its values are walked
+//! over, so going through the schema's tree for each record would cost more than the walk itself.
 
 use super::schema::{Field, Node, NodeId, Schema};
 use super::{Corrupt, Result};
+
+/// A schema is flattened no further than this; what is left over is read along its tree. Iceberg's own schemas have some
+/// fifty values, nested four deep.
+const MAX_FLAT_VALUES: usize = 1024;
+const MAX_FLAT_DEPTH: usize = 8;
 
 /// A field that the caller wants.
 #[derive(Debug)]
@@ -30,44 +38,197 @@ pub(in crate::scan) enum Target {
     Record(&'static [Wanted]),
 }
 
-/// What to do with the next value of the data.
+/// What to do with the next bytes of a record. Jumps only lead forward.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    Skip(NodeId),
+pub(super) enum Op {
+    /// Reads an integer into a slot.
     Integer(usize),
+    /// Reads bytes or a string into a slot.
     Bytes(usize),
-    Record(Vec<Step>),
-    /// One step for each branch.
-    Union(Vec<Step>),
+    /// Walks over so many bytes.
+    SkipFixed(usize),
+    /// Walks over so many integers.
+    SkipIntegers(u64),
+    /// Walks over bytes or a string.
+    SkipBytes,
+    /// Walks over an array of items that are nothing but so many integers: a map from column ids to counts.
+    SkipIntegerItems(u64),
+    /// Walks over an array of items of an integer and bytes: a map from column ids to bounds.
+    SkipIntegerBytesItems,
+    /// Walks over an array whose items are walked over with these. An item takes a byte at least.
+    SkipItems(Vec<Op>),
+    /// Walks over any value.
+    SkipTree(NodeId),
+    /// A union of null and something. If `null` is its first byte, the next ops are jumped over.
+    Nullable { null: u8, ops: usize },
+    /// Any other union: where its branches begin.
+    Union(Vec<usize>),
+    /// The next op that is due, after a branch of a union.
+    Jump(usize),
 }
 
 /// The steps that read one record of the file.
-pub(super) fn resolve(schema: &Schema, wanted: &'static [Wanted]) -> Result<Step> {
+pub(super) fn resolve(schema: &Schema, wanted: &'static [Wanted]) -> Result<Vec<Op>> {
+    let mut compiler = Compiler { schema, ops: vec![], joined: 0, values: 0 };
     match schema.node(schema.root()) {
-        Node::Record(fields) => record(schema, fields, wanted),
-        other => Err(format!("its records are of type {}", other.name()).into()),
+        Node::Record(fields) => compiler.record(fields, wanted)?,
+        other => return Err(format!("its records are of type {}", other.name()).into()),
     }
+    Ok(compiler.ops)
 }
 
-fn record(schema: &Schema, fields: &[Field], wanted: &'static [Wanted]) -> Result<Step> {
-    let mut targets: Vec<Option<&'static Wanted>> = vec![None; fields.len()];
-    for want in wanted {
-        match find(fields, want)? {
-            Some(position) => targets[position] = Some(want),
-            None if want.required => {
-                return Err(format!("its schema has no field {} (id {})", want.names[0], want.id).into());
+struct Compiler<'s> {
+    schema: &'s Schema,
+    ops: Vec<Op>,
+    /// Ops before this one stay as they are, because something jumps here.
+    joined: usize,
+    /// How many values were flattened.
+    values: usize,
+}
+
+impl<'s> Compiler<'s> {
+    fn record(&mut self, fields: &'s [Field], wanted: &'static [Wanted]) -> Result<()> {
+        let mut targets: Vec<Option<&'static Wanted>> = vec![None; fields.len()];
+        for want in wanted {
+            match find(fields, want)? {
+                Some(position) => targets[position] = Some(want),
+                None if want.required => {
+                    return Err(format!("its schema has no field {} (id {})", want.names[0], want.id).into());
+                }
+                None => {}
+            }
+        }
+        for (field, target) in fields.iter().zip(targets) {
+            match target {
+                Some(want) => self.value(field.node, want)?,
+                None => self.skip(field.node, 0)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, node: NodeId, want: &'static Wanted) -> Result<()> {
+        match self.schema.node(node) {
+            Node::Union(branches) => self.union(branches, |compiler, branch| compiler.branch_value(branch, want)),
+            _ => self.branch_value(node, want),
+        }
+    }
+
+    fn branch_value(&mut self, node: NodeId, want: &'static Wanted) -> Result<()> {
+        match (self.schema.node(node), &want.target) {
+            (Node::Null, _) => {}
+            (Node::Integer, Target::Integer(slot)) => self.ops.push(Op::Integer(*slot)),
+            (Node::String, Target::Text(slot)) | (Node::Bytes, Target::Binary(slot)) => self.ops.push(Op::Bytes(*slot)),
+            (Node::Record(fields), Target::Record(wanted)) => self.record(fields, wanted)?,
+            (other, target) => {
+                let expected = match target {
+                    Target::Integer(_) => "int or long",
+                    Target::Text(_) => "string",
+                    Target::Binary(_) => "bytes",
+                    Target::Record(_) => "record",
+                };
+                let (name, found) = (want.names[0], other.name());
+                return Err(format!("its field {name} (id {}) is of type {found}, not {expected}", want.id).into());
+            }
+        }
+        Ok(())
+    }
+
+    fn union(&mut self, branches: &[NodeId], mut each: impl FnMut(&mut Self, NodeId) -> Result<()>) -> Result<()> {
+        let is_null = |branch: NodeId| *self.schema.node(branch) == Node::Null;
+        let nullable = match *branches {
+            [null, other] if is_null(null) && !is_null(other) => Some((0, other)),
+            [other, null] if is_null(null) && !is_null(other) => Some((2, other)),
+            _ => None,
+        };
+        let head = self.ops.len();
+        if let Some((null, other)) = nullable {
+            self.ops.push(Op::Nullable { null, ops: 0 });
+            self.joined = self.ops.len();
+            each(self, other)?;
+            self.ops[head] = Op::Nullable { null, ops: self.ops.len() - head - 1 };
+        } else {
+            self.ops.push(Op::Union(vec![]));
+            let (mut starts, mut ends) = (vec![], vec![]);
+            for branch in branches {
+                self.joined = self.ops.len();
+                starts.push(self.joined);
+                each(self, *branch)?;
+                ends.push(self.ops.len());
+                self.ops.push(Op::Jump(0));
+            }
+            let next = self.ops.len();
+            ends.into_iter().for_each(|end| self.ops[end] = Op::Jump(next));
+            self.ops[head] = Op::Union(starts);
+        }
+        self.joined = self.ops.len();
+        Ok(())
+    }
+
+    fn skip(&mut self, node: NodeId, depth: usize) -> Result<()> {
+        self.values += 1;
+        if depth > MAX_FLAT_DEPTH || self.values > MAX_FLAT_VALUES {
+            self.ops.push(Op::SkipTree(node));
+            return Ok(());
+        }
+        match self.schema.integers(node) {
+            Some(0) => return Ok(()),
+            Some(integers) => {
+                self.skip_integers(integers as u64);
+                return Ok(());
             }
             None => {}
         }
+        match self.schema.node(node) {
+            Node::Boolean => self.skip_fixed(1),
+            Node::Float => self.skip_fixed(4),
+            Node::Double => self.skip_fixed(8),
+            Node::Fixed(size) => self.skip_fixed(*size),
+            Node::Bytes | Node::String => self.ops.push(Op::SkipBytes),
+            Node::Record(fields) => fields.iter().try_for_each(|field| self.skip(field.node, depth + 1))?,
+            Node::Union(branches) => self.union(branches, |compiler, branch| compiler.skip(branch, depth + 1))?,
+            Node::Array(items) => self.skip_array(node, *items, depth)?,
+            _ => self.ops.push(Op::SkipTree(node)),
+        }
+        Ok(())
     }
-    let mut steps = vec![];
-    for (field, target) in fields.iter().zip(targets) {
-        match target {
-            Some(want) => steps.push(value(schema, field.node, want)?),
-            None => steps.push(Step::Skip(field.node)),
+
+    fn skip_array(&mut self, array: NodeId, items: NodeId, depth: usize) -> Result<()> {
+        let op = match (self.schema.integers(items), self.schema.node(items)) {
+            // Any number of items without bytes is walked over at once.
+            (Some(0), _) => Op::SkipTree(array),
+            (Some(integers), _) => Op::SkipIntegerItems(integers as u64),
+            (None, Node::Record(fields)) if self.are_integer_and_bytes(fields) => Op::SkipIntegerBytesItems,
+            (None, _) => {
+                let (outer, outer_joined) = (std::mem::take(&mut self.ops), std::mem::take(&mut self.joined));
+                self.skip(items, depth + 1)?;
+                self.joined = outer_joined;
+                Op::SkipItems(std::mem::replace(&mut self.ops, outer))
+            }
+        };
+        self.ops.push(op);
+        Ok(())
+    }
+
+    fn are_integer_and_bytes(&self, fields: &[Field]) -> bool {
+        let [key, value] = fields else { return false };
+        *self.schema.node(key.node) == Node::Integer
+            && matches!(self.schema.node(value.node), Node::Bytes | Node::String)
+    }
+
+    fn skip_fixed(&mut self, size: usize) {
+        match self.ops[self.joined..].last_mut() {
+            Some(Op::SkipFixed(before)) if before.checked_add(size).is_some() => *before += size,
+            _ => self.ops.push(Op::SkipFixed(size)),
         }
     }
-    Ok(Step::Record(steps))
+
+    fn skip_integers(&mut self, count: u64) {
+        match self.ops[self.joined..].last_mut() {
+            Some(Op::SkipIntegers(before)) if before.checked_add(count).is_some() => *before += count,
+            _ => self.ops.push(Op::SkipIntegers(count)),
+        }
+    }
 }
 
 /// The field's position: by id, or by name among the fields that have no id.
@@ -84,33 +245,5 @@ fn find(fields: &[Field], want: &Wanted) -> Result<Option<usize>> {
     match only(&|field| field.id == Some(want.id))? {
         Some(position) => Ok(Some(position)),
         None => only(&|field| field.id.is_none() && want.names.contains(&field.name.as_str())),
-    }
-}
-
-fn value(schema: &Schema, node: NodeId, want: &'static Wanted) -> Result<Step> {
-    match schema.node(node) {
-        Node::Union(branches) => {
-            branches.iter().map(|branch| branch_value(schema, *branch, want)).collect::<Result<_>>().map(Step::Union)
-        }
-        _ => branch_value(schema, node, want),
-    }
-}
-
-fn branch_value(schema: &Schema, node: NodeId, want: &'static Wanted) -> Result<Step> {
-    match (schema.node(node), &want.target) {
-        (Node::Null, _) => Ok(Step::Skip(node)),
-        (Node::Integer, Target::Integer(slot)) => Ok(Step::Integer(*slot)),
-        (Node::String, Target::Text(slot)) | (Node::Bytes, Target::Binary(slot)) => Ok(Step::Bytes(*slot)),
-        (Node::Record(fields), Target::Record(wanted)) => record(schema, fields, wanted),
-        (other, target) => {
-            let expected = match target {
-                Target::Integer(_) => "int or long",
-                Target::Text(_) => "string",
-                Target::Binary(_) => "bytes",
-                Target::Record(_) => "record",
-            };
-            let found = other.name();
-            Err(format!("its field {} (id {}) is of type {found}, not {expected}", want.names[0], want.id).into())
-        }
     }
 }

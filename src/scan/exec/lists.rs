@@ -1,15 +1,20 @@
 //! Scanning manifest lists.
 
 use std::fmt;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, LazyLock};
 
+use bytes::Bytes;
 use datafusion::arrow::array::{Int64Array, RecordBatch};
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 
-use super::{BatchDecoder, FileScanExec, FileSource, OnUnreadable, extend, extended_schema};
+use super::decode::{Decoded, Rows};
+use super::memory::FileMemory;
+use super::work::ScanWork;
+use super::{FileScanExec, FileSource, Kept, OnUnreadable, extend, extended_schema};
 use crate::error::Result;
 use crate::scan::manifest_list::{
-    decode_manifest_list, inline_manifest_list, manifest_list_schema, refuse_encrypted_list,
+    KnownEntries, LiveCounts, decode_new_entries, inline_manifest_list, manifest_list_schema, refuse_encrypted_list,
 };
 
 /// The manifest list of one snapshot.
@@ -36,14 +41,25 @@ impl FileScanExec<ManifestLists> {
     }
 }
 
+impl Kept for KnownEntries {
+    fn bytes(&self) -> usize {
+        self.bytes()
+    }
+}
+
 impl FileSource for ManifestLists {
     const NODE: &'static str = "ManifestListScanExec";
     const KEEPS_SIZES: bool = true;
+    type Kept = KnownEntries;
 
     fn schema() -> SchemaRef {
         static SCHEMA: LazyLock<SchemaRef> =
             LazyLock::new(|| extended_schema(&manifest_list_schema(), "snapshot_id", DataType::Int64));
         Arc::clone(&SCHEMA)
+    }
+
+    fn files_read(work: &ScanWork) -> &AtomicUsize {
+        &work.manifest_lists_read
     }
 
     fn len(&self) -> usize {
@@ -54,36 +70,30 @@ impl FileSource for ManifestLists {
         &self.0[index].location
     }
 
-    fn known(&self, index: usize) -> Option<Result<RecordBatch>> {
+    fn known(&self, index: usize) -> Option<Result<Rows>> {
         let list = &self.0[index];
         let manifests = list.inline_manifests.as_deref()?;
-        Some(inline_manifest_list(manifests).and_then(|batch| with_snapshot(&batch, list.snapshot_id)))
+        // Nothing says how many files they have.
+        let data = manifests.is_empty().then_some(0);
+        let live = Some(LiveCounts { data, ..LiveCounts::default() });
+        let batch = inline_manifest_list(manifests).and_then(|batch| with_snapshot(&batch, list.snapshot_id));
+        Some(batch.map(|batch| Rows { batches: vec![batch], live }))
     }
 
-    fn decode<'a>(&'a self, index: usize, bytes: &'a [u8]) -> Result<Box<dyn BatchDecoder + 'a>> {
+    fn decode(&self, index: usize, bytes: Bytes, known: &mut KnownEntries, memory: &FileMemory) -> Result<Decoded> {
         let list = &self.0[index];
-        refuse_encrypted_list(&list.location, bytes, list.key_id)?;
-        let batch = decode_manifest_list(&list.location, bytes)?;
-        Ok(Box::new(Whole(Some(with_snapshot(&batch, list.snapshot_id)?))))
+        refuse_encrypted_list(&list.location, &bytes, list.key_id)?;
+        let (rows, live) = decode_new_entries(&list.location, &bytes, known)?;
+        let batches: Vec<RecordBatch> =
+            rows.map(|batch| with_snapshot(&batch, list.snapshot_id)).transpose()?.into_iter().collect();
+        memory.grow(batches.iter().map(RecordBatch::get_array_memory_size).sum())?;
+        Ok(Decoded::Rows(Rows { batches, live: Some(live) }))
     }
 
     fn describe(&self, _f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Ok(())
     }
 }
-
-/// A list that was decoded at once.
-struct Whole(Option<RecordBatch>);
-
-impl Iterator for Whole {
-    type Item = Result<RecordBatch>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.0.take().map(Ok)
-    }
-}
-
-impl BatchDecoder for Whole {}
 
 fn with_snapshot(batch: &RecordBatch, snapshot_id: i64) -> Result<RecordBatch> {
     let column = Int64Array::from_value(snapshot_id, batch.num_rows());

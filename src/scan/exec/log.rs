@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::scan::manifest_list::LiveCounts;
+
 /// A file that was left out because it is missing or not what it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unreadable {
@@ -29,6 +31,7 @@ pub(crate) struct ScanLog {
 struct Details {
     skipped: Vec<Unreadable>,
     sizes: HashMap<String, u64>,
+    live: HashMap<usize, LiveCounts>,
 }
 
 impl ScanLog {
@@ -57,6 +60,12 @@ impl ScanLog {
         self.details().sizes.clone()
     }
 
+    /// How many live files each manifest list counts, by its place in the list of files that the scan was made with. Only
+    /// lists that could be decoded are in it.
+    pub(crate) fn live_counts(&self) -> HashMap<usize, LiveCounts> {
+        self.details().live.clone()
+    }
+
     pub(super) fn read(&self, bytes: u64) {
         self.files_read.fetch_add(1, Ordering::Relaxed);
         self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
@@ -64,6 +73,10 @@ impl ScanLog {
 
     pub(super) fn size(&self, location: &str, bytes: u64) {
         self.details().sizes.insert(location.to_string(), bytes);
+    }
+
+    pub(super) fn live(&self, index: usize, live: LiveCounts) {
+        self.details().live.insert(index, live);
     }
 
     pub(super) fn note(&self, file: Unreadable) {

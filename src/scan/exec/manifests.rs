@@ -1,14 +1,32 @@
 //! Scanning manifests.
 
 use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, LazyLock};
 
+use bytes::Bytes;
 use datafusion::arrow::array::{RecordBatch, UInt32Array};
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 
-use super::{BatchDecoder, FileScanExec, FileSource, OnUnreadable, extend, extended_schema};
+use super::decode::{Decoded, FileParts, Rows};
+use super::memory::FileMemory;
+use super::work::ScanWork;
+use super::{FileScanExec, FileSource, Kept, OnUnreadable, extend, extended_schema};
 use crate::error::Result;
-use crate::scan::manifest::{EntryCounts, ManifestDecoder, manifest_schema, refuse_encrypted_manifest, refuse_short};
+use crate::scan::avro::Layout;
+use crate::scan::manifest::{
+    EntryCounts, ManifestFile, check_counts, manifest_schema, refuse_encrypted_manifest, refuse_short,
+};
+
+/// A part of a manifest that is decoded in one go has about so many bytes in the file: ten milliseconds of work.
+const PART_BYTES: usize = 1 << 20;
+
+/// A manifest up to this size is decoded in one go.
+const LARGE_BYTES: usize = 2 << 20;
+
+/// What a row takes whose path is of the usual length.
+const USUAL_ROW_BYTES: usize = 192;
 
 /// A manifest, with what its manifest list says of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,11 +69,16 @@ impl FileScanExec<Manifests> {
 impl FileSource for Manifests {
     const NODE: &'static str = "ManifestScanExec";
     const KEEPS_SIZES: bool = false;
+    type Kept = Layouts;
 
     fn schema() -> SchemaRef {
         static SCHEMA: LazyLock<SchemaRef> =
             LazyLock::new(|| extended_schema(&manifest_schema(), "manifest", DataType::UInt32));
         Arc::clone(&SCHEMA)
+    }
+
+    fn files_read(work: &ScanWork) -> &AtomicUsize {
+        &work.manifests_read
     }
 
     fn len(&self) -> usize {
@@ -70,13 +93,28 @@ impl FileSource for Manifests {
         self.manifests[index].length.and_then(|length| u64::try_from(length).ok())
     }
 
-    fn decode<'a>(&'a self, index: usize, bytes: &'a [u8]) -> Result<Box<dyn BatchDecoder + 'a>> {
-        let ManifestRef { location, length, expected, encrypted, .. } = &self.manifests[index];
-        refuse_encrypted_manifest(location, bytes, *encrypted)?;
-        refuse_short(location, bytes, *expected, *length)?;
-        let entries = ManifestDecoder::open(location, bytes, *expected, self.live_only)?;
-        // A list of 2^32 manifests would not fit in memory.
-        Ok(Box::new(Indexed { entries, index: index as u32 }))
+    fn decoded_hint(&self, index: usize) -> usize {
+        let EntryCounts { added, existing, deleted } = self.manifests[index].expected;
+        let entries = [added, existing, deleted.filter(|_| !self.live_only)];
+        let entries =
+            entries.into_iter().flatten().fold(0i64, |sum, count| sum.saturating_add(i64::from(count.max(0))));
+        usize::try_from(entries).unwrap_or(usize::MAX).saturating_mul(USUAL_ROW_BYTES)
+    }
+
+    fn decode(&self, index: usize, bytes: Bytes, kept: &mut Layouts, memory: &FileMemory) -> Result<Decoded> {
+        let ManifestRef { location, length, expected, encrypted } = &self.manifests[index];
+        refuse_encrypted_manifest(location, &bytes, *encrypted)?;
+        refuse_short(location, &bytes, *expected, *length)?;
+        let size = bytes.len();
+        let file = ManifestFile::open_like(location, bytes, &kept.0)?;
+        kept.add(file.layout());
+        let manifest = OpenManifest { file, index, expected: *expected, live_only: self.live_only };
+        if size > LARGE_BYTES {
+            return Ok(Decoded::Parts(Arc::new(manifest)));
+        }
+        let (batches, counts) = manifest.decode(manifest.file.blocks(), memory)?;
+        manifest.check(counts)?;
+        Ok(Decoded::Rows(Rows { batches, live: None }))
     }
 
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -84,26 +122,57 @@ impl FileSource for Manifests {
     }
 }
 
-/// The batches of a manifest, with its index.
-struct Indexed<'a> {
-    entries: ManifestDecoder<'a>,
-    index: u32,
-}
+/// The layouts of the manifests that a stream has met. A table's writers have few.
+#[derive(Debug, Default)]
+pub(crate) struct Layouts(Vec<Arc<Layout>>);
 
-impl Iterator for Indexed<'_> {
-    type Item = Result<RecordBatch>;
+impl Layouts {
+    /// More are of no use, and would have to be looked through for each manifest.
+    const MOST: usize = 16;
 
-    fn next(&mut self) -> Option<Self::Item> {
-        let batch = self.entries.next()?;
-        Some(batch.and_then(|batch| {
-            let column = UInt32Array::from_value(self.index, batch.num_rows());
-            extend(&batch, Manifests::schema(), Arc::new(column))
-        }))
+    fn add(&mut self, layout: &Arc<Layout>) {
+        if self.0.len() < Self::MOST && !self.0.iter().any(|known| Arc::ptr_eq(known, layout)) {
+            self.0.push(Arc::clone(layout));
+        }
     }
 }
 
-impl BatchDecoder for Indexed<'_> {
-    fn buffer_bytes(&self) -> usize {
-        self.entries.buffer_bytes()
+impl Kept for Layouts {
+    fn bytes(&self) -> usize {
+        self.0.iter().map(|layout| layout.bytes()).sum()
+    }
+}
+
+/// A manifest whose blocks are decoded in one or in several jobs.
+struct OpenManifest {
+    file: ManifestFile<Bytes>,
+    index: usize,
+    expected: EntryCounts,
+    live_only: bool,
+}
+
+impl FileParts for OpenManifest {
+    fn ranges(&self) -> Vec<Range<usize>> {
+        self.file.parts(PART_BYTES)
+    }
+
+    fn decode(&self, part: Range<usize>, memory: &FileMemory) -> Result<(Vec<RecordBatch>, [u64; 3])> {
+        let mut batches = vec![];
+        let mut buffer = 0;
+        let counts = self.file.decode(part, self.live_only, |batch, buffer_bytes| {
+            // A list of 2^32 manifests would not fit in memory.
+            let column = UInt32Array::from_value(self.index as u32, batch.num_rows());
+            let batch = extend(&batch, Manifests::schema(), Arc::new(column))?;
+            memory.grow(batch.get_array_memory_size() + buffer_bytes.saturating_sub(buffer))?;
+            buffer = buffer.max(buffer_bytes);
+            batches.push(batch);
+            Ok(())
+        })?;
+        memory.release(buffer);
+        Ok((batches, counts))
+    }
+
+    fn check(&self, counts: [u64; 3]) -> Result<()> {
+        check_counts(self.file.path(), counts, self.expected)
     }
 }

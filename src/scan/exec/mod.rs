@@ -4,6 +4,10 @@
 //! manifests differ in size by orders of magnitude and a fixed split would leave partitions idle. Each file is read and
 //! decoded once; the node doesn't look for duplicates, so a caller with one manifest in many snapshots names it once.
 //!
+//! A stream reads ahead (`reads`) as far as the session's options and memory (`memory`) allow, has the files decoded by other
+//! threads (`decode`), and hands on the batches. Streams must be run together, as [`collect_partitioned`] does: one that is
+//! left alone holds memory that another may wait for.
+//!
 //! The queue belongs to the node, so each partition can be executed once. A second time is an error, never an empty
 //! stream: an engine that wants to run the plan again calls `reset_state` first. A node that is copied into several
 //! processes would read every file in each of them.
@@ -12,15 +16,20 @@
 //! permissions, memory limits) always fail the scan.
 
 mod collect;
+mod decode;
 mod lists;
 mod log;
 mod manifests;
+mod memory;
 mod partition;
+mod reads;
+mod work;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -41,8 +50,13 @@ pub(crate) use collect::collect_partitioned;
 pub(crate) use lists::{ManifestListRef, ManifestLists};
 pub(crate) use log::{ScanLog, Unreadable};
 pub(crate) use manifests::{ManifestRef, Manifests};
+pub(crate) use work::ScanWork;
 
 use crate::error::Result;
+use crate::scan::manifest_list::LiveCounts;
+use decode::{Decoded, Rows};
+use memory::FileMemory;
+use partition::SharedWork;
 
 /// Reads manifest lists: the columns of [`super::manifest_list_schema`] and `snapshot_id` Int64.
 pub(crate) type ManifestListScanExec = FileScanExec<ManifestLists>;
@@ -66,34 +80,45 @@ pub(crate) trait FileSource: fmt::Debug + Send + Sync + 'static {
     const NODE: &'static str;
     /// Whether the [`ScanLog`] keeps the size of each file.
     const KEEPS_SIZES: bool;
+    /// What a stream keeps from one file to the next.
+    type Kept: Kept;
 
     fn schema() -> SchemaRef;
     fn len(&self) -> usize;
     fn location(&self, index: usize) -> &str;
+
+    /// Which of a call's counts has the files of this source.
+    fn files_read(work: &ScanWork) -> &AtomicUsize;
 
     /// The size of a file in bytes, as far as anything says before it is read. Only a hint.
     fn size_hint(&self, _index: usize) -> Option<u64> {
         None
     }
 
+    /// How many bytes its rows will take, about. Only a hint.
+    fn decoded_hint(&self, _index: usize) -> usize {
+        0
+    }
+
     /// The rows of a file that need no reading.
-    fn known(&self, _index: usize) -> Option<Result<RecordBatch>> {
+    fn known(&self, _index: usize) -> Option<Result<Rows>> {
         None
     }
 
-    /// Decodes a file's content.
-    fn decode<'a>(&'a self, index: usize, bytes: &'a [u8]) -> Result<Box<dyn BatchDecoder + 'a>>;
+    /// Decodes a file's content, or opens it if it is large. Called in a thread that may be kept busy.
+    ///
+    /// `kept`: what the files that this stream decoded before have left. After an error nothing is kept. Batches are
+    /// accounted for in `memory`.
+    fn decode(&self, index: usize, bytes: Bytes, kept: &mut Self::Kept, memory: &FileMemory) -> Result<Decoded>;
 
     /// What the plan shows besides what all scans show.
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 }
 
-/// Batches of one file, with the memory that making them takes.
-pub(crate) trait BatchDecoder: Iterator<Item = Result<RecordBatch>> + Send {
-    /// How many bytes are held besides the file and the batches.
-    fn buffer_bytes(&self) -> usize {
-        0
-    }
+/// What a stream keeps from one file to the next. It is thrown away when memory is short.
+pub(crate) trait Kept: Default + Send + 'static {
+    /// How many bytes it takes, about.
+    fn bytes(&self) -> usize;
 }
 
 /// Reads and decodes a list of files.
@@ -101,29 +126,12 @@ pub(crate) trait BatchDecoder: Iterator<Item = Result<RecordBatch>> + Send {
 pub(crate) struct FileScanExec<S> {
     source: Arc<S>,
     on_unreadable: OnUnreadable,
-    queue: Arc<Queue>,
+    /// The partitions that were executed.
+    executed: Vec<AtomicBool>,
+    shared: OnceLock<Arc<SharedWork>>,
     log: Arc<ScanLog>,
     metrics: ExecutionPlanMetricsSet,
     properties: Arc<PlanProperties>,
-}
-
-/// Which files and partitions were taken.
-#[derive(Debug)]
-struct Queue {
-    next: AtomicUsize,
-    partitions: Vec<AtomicBool>,
-}
-
-impl Queue {
-    fn new(partitions: usize) -> Arc<Self> {
-        let partitions = std::iter::repeat_with(AtomicBool::default).take(partitions).collect();
-        Arc::new(Self { next: AtomicUsize::new(0), partitions })
-    }
-
-    /// The next file's index, if it is below `files`.
-    fn take(&self, files: usize) -> Option<usize> {
-        Some(self.next.fetch_add(1, Ordering::Relaxed)).filter(|index| *index < files)
-    }
 }
 
 impl<S: FileSource> FileScanExec<S> {
@@ -140,7 +148,8 @@ impl<S: FileSource> FileScanExec<S> {
         Self {
             source: Arc::new(source),
             on_unreadable,
-            queue: Queue::new(partitions),
+            executed: not_executed(partitions),
+            shared: OnceLock::new(),
             log: Arc::default(),
             metrics: ExecutionPlanMetricsSet::new(),
             properties: Arc::new(properties),
@@ -154,6 +163,12 @@ impl<S: FileSource> FileScanExec<S> {
 
     fn partitions(&self) -> usize {
         self.properties.output_partitioning().partition_count()
+    }
+
+    /// What all streams share. The first one makes it.
+    fn shared(&self, context: &TaskContext) -> Arc<SharedWork> {
+        let make = || Arc::new(SharedWork::new(self.source.as_ref(), self.partitions(), context));
+        Arc::clone(self.shared.get_or_init(make))
     }
 }
 
@@ -218,7 +233,8 @@ impl<S: FileSource> ExecutionPlan for FileScanExec<S> {
         Ok(Arc::new(Self {
             source: Arc::clone(&self.source),
             on_unreadable: self.on_unreadable,
-            queue: Queue::new(self.partitions()),
+            executed: not_executed(self.partitions()),
+            shared: OnceLock::new(),
             log: Arc::clone(&self.log),
             metrics: ExecutionPlanMetricsSet::new(),
             properties: Arc::clone(&self.properties),
@@ -226,7 +242,7 @@ impl<S: FileSource> ExecutionPlan for FileScanExec<S> {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> EngineResult<SendableRecordBatchStream> {
-        match self.queue.partitions.get(partition) {
+        match self.executed.get(partition) {
             None => return internal_err!("{} has no partition {partition}", S::NODE),
             Some(executed) if executed.swap(true, Ordering::Relaxed) => {
                 return exec_err!(
@@ -247,6 +263,10 @@ impl<S: FileSource> ExecutionPlan for FileScanExec<S> {
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())
     }
+}
+
+fn not_executed(partitions: usize) -> Vec<AtomicBool> {
+    std::iter::repeat_with(AtomicBool::default).take(partitions).collect()
 }
 
 /// `schema` with one more column that is never null.

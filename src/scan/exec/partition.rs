@@ -1,205 +1,229 @@
-//! One stream of a scan: reads ahead, decodes, accounts for the memory.
+//! One stream of a scan: reads ahead, decodes, hands on.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
 use datafusion::arrow::array::RecordBatch;
-use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
-use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder};
 use futures::StreamExt;
-use futures::stream::BoxStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
 
-use super::{FileScanExec, FileSource, OnUnreadable, ScanLog, Unreadable};
-use crate::error::Result;
-use crate::storage::Stores;
+use super::decode::{Decoders, FileDecoded, FileParts, Outcome};
+use super::memory::{FileMemory, ScanMemory, is_refusal};
+use super::reads::{Content, FilesRead, ReadLimits, Reader};
+use super::work::{ScanWork, StreamMetrics};
+use super::{FileScanExec, FileSource, Kept, LiveCounts, OnUnreadable, ScanLog, Unreadable};
+use crate::error::{Error, Result};
 
-/// How many files a partition reads at once, ahead of decoding. Object stores answer in tens of milliseconds, and most
-/// files take less than one to decode.
-const FILES_AHEAD: usize = 32;
+/// What the streams of one execution share.
+#[derive(Debug)]
+pub(super) struct SharedWork {
+    /// The first file that no stream has taken.
+    next: Mutex<usize>,
+    limits: Arc<ReadLimits>,
+    decoders: Decoders,
+    memory: Arc<ScanMemory>,
+}
 
-/// How many bytes they may have together; a larger file is read alone.
-const BYTES_AHEAD: u32 = 32 << 20;
+impl SharedWork {
+    pub(super) fn new<S: FileSource>(source: &S, partitions: usize, context: &TaskContext) -> Self {
+        Self {
+            next: Mutex::new(0),
+            limits: Arc::new(ReadLimits::new(source, partitions, context)),
+            decoders: Decoders::new(context.session_config().target_partitions()),
+            memory: Arc::default(),
+        }
+    }
 
-/// What a file is taken for whose size is unknown: a manifest list of a thousand manifests.
-const USUAL_BYTES: u64 = 64 << 10;
+    /// Takes the next files from the queue.
+    fn take<S: FileSource>(&self, source: &S) -> Option<std::ops::Range<usize>> {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let group = self.limits.group(source, *next);
+        *next = group.end;
+        (!group.is_empty()).then_some(group)
+    }
+}
 
-pub(super) struct PartitionScan<S> {
+pub(super) struct PartitionScan<S: FileSource> {
     source: Arc<S>,
     on_unreadable: OnUnreadable,
     log: Arc<ScanLog>,
-    metrics: ScanMetrics,
-    reads: BoxStream<'static, FileRead>,
-    /// The decoded batches of one file that were not handed on yet, and the memory they take.
+    metrics: StreamMetrics,
+    shared: Arc<SharedWork>,
+    reader: Arc<Reader<S>>,
+    /// An empty reservation of this stream's consumer.
+    no_memory: MemoryReservation,
+    reads: FuturesUnordered<BoxFuture<'static, Result<FilesRead>>>,
+    kept: S::Kept,
+    kept_memory: MemoryReservation,
+    /// Decoded batches that were not handed on yet, and the memory they take.
     ready: VecDeque<RecordBatch>,
-    ready_memory: MemoryReservation,
-}
-
-struct ScanMetrics {
-    baseline: BaselineMetrics,
-    bytes_scanned: Count,
-    files_read: Count,
-    files_skipped: Count,
-}
-
-/// A file that was read, or could not be.
-struct FileRead {
-    index: usize,
-    content: Result<Content>,
-    memory: MemoryReservation,
-    /// Its share of [`BYTES_AHEAD`], given back once it is decoded.
-    _share: Option<OwnedSemaphorePermit>,
-}
-
-enum Content {
-    /// Rows that needed no reading.
-    Known(RecordBatch),
-    Bytes(Bytes),
+    ready_memory: Option<Arc<FileMemory>>,
 }
 
 impl<S: FileSource> PartitionScan<S> {
     pub(super) fn new(exec: &FileScanExec<S>, partition: usize, context: &TaskContext) -> Self {
+        let shared = exec.shared(context);
         let consumer = MemoryConsumer::new(format!("{}[{partition}]", S::NODE));
-        let ready_memory = consumer.register(context.memory_pool());
-        let (source, queue) = (Arc::clone(&exec.source), Arc::clone(&exec.queue));
-        let reader = Reader {
-            stores: Stores::new(context.runtime_env()),
-            bytes_ahead: Arc::new(Semaphore::new(BYTES_AHEAD as usize)),
-        };
-        let (files, memory) = (source.len(), ready_memory.new_empty());
-        let reads = futures::stream::iter(std::iter::from_fn(move || queue.take(files)))
-            .map(move |index| reader.clone().read(Arc::clone(&source), index, memory.new_empty()))
-            .buffer_unordered(FILES_AHEAD)
-            .boxed();
+        let no_memory = consumer.register(context.memory_pool());
+        let source = Arc::clone(&exec.source);
+        let reader = Reader::new(Arc::clone(&source), Arc::clone(&shared.limits), Arc::clone(&shared.memory), context);
         Self {
-            source: Arc::clone(&exec.source),
+            source,
             on_unreadable: exec.on_unreadable,
             log: exec.log(),
-            metrics: ScanMetrics::new(&exec.metrics, partition),
-            reads,
+            metrics: StreamMetrics::new(&exec.metrics, partition, ScanWork::of(context), S::files_read),
+            shared,
+            reader: Arc::new(reader),
+            kept_memory: no_memory.new_empty(),
+            no_memory,
+            reads: FuturesUnordered::new(),
+            kept: S::Kept::default(),
             ready: VecDeque::new(),
-            ready_memory,
+            ready_memory: None,
         }
     }
 
     pub(super) async fn next(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
         loop {
             if let Some(batch) = self.ready.pop_front() {
-                self.ready_memory.shrink(batch.get_array_memory_size().min(self.ready_memory.size()));
-                self.metrics.baseline.record_output(batch.num_rows());
+                self.give_back(&batch);
+                self.metrics.output(batch.num_rows());
                 return Ok(Some(batch));
             }
-            let Some(file) = self.reads.next().await else {
-                self.metrics.baseline.done();
+            self.ready_memory = None;
+            self.read_ahead();
+            let Some(read) = self.reads.next().await else {
+                self.metrics.done();
                 return Ok(None);
             };
-            let index = file.index;
-            match self.accept(file).await {
-                Ok(()) => {}
+            self.accept(read?).await?;
+        }
+    }
+
+    /// What is handed on is the consumer's to account for.
+    fn give_back(&self, batch: &RecordBatch) {
+        if let Some(memory) = &self.ready_memory {
+            memory.release(batch.get_array_memory_size());
+            memory.give_back_unused();
+        }
+    }
+
+    fn read_ahead(&mut self) {
+        while self.reads.len() < self.shared.limits.groups_ahead
+            && let Some(files) = self.shared.take(self.source.as_ref())
+        {
+            let read = Arc::clone(&self.reader).read(files, self.no_memory.new_empty());
+            self.reads.push(Box::pin(read));
+        }
+    }
+
+    /// Decodes files, each to its end before any of its rows are handed on.
+    async fn accept(&mut self, read: FilesRead) -> Result<()> {
+        let FilesRead { files, memory, share } = read;
+        let mut bytes = 0;
+        for file in &files {
+            if let Ok(Content::Bytes(content)) = &file.content {
+                bytes += content.bytes.len();
+                self.metrics.transferred(content.bytes.len(), content.requests);
+            }
+        }
+        if let Err(error) = memory.grow(bytes) {
+            let indexes: Vec<usize> = files.iter().map(|file| file.index).collect();
+            return self.read_again(&indexes, &memory, error);
+        }
+        let memory = Arc::new(memory);
+        let decoders = self.shared.decoders.clone();
+        let (kept, time) = (std::mem::take(&mut self.kept), self.metrics.decode_time());
+        let group = decoders.decode_files(Arc::clone(&self.source), kept, files, Arc::clone(&memory), time).await?;
+        self.keep(group.kept);
+        self.ready.extend(group.batches);
+        for FileDecoded { index, bytes, outcome } in group.files {
+            let outcome = match outcome {
+                Ok(Outcome::Large(parts)) => self.decode_large(parts, &memory).await.map(|()| None),
+                Ok(Outcome::Complete(live)) => Ok(live),
+                Err(error) => Err(error),
+            };
+            match outcome {
+                Ok(live) => self.note_read(index, bytes, live),
+                Err(error) if is_refusal(&error) => self.read_again(&[index], &memory, error)?,
                 Err(error) => {
-                    if error.is_about_the_file() {
-                        let location = self.source.location(index).to_string();
-                        self.log.note(Unreadable {
-                            location,
-                            why: error.to_string(),
-                            index,
-                            missing: error.is_not_found(),
-                        });
-                    }
-                    if self.on_unreadable == OnUnreadable::Fail || !error.is_about_the_file() {
-                        return Err(error.into());
-                    }
-                    self.metrics.files_skipped.add(1);
+                    self.note_read(index, bytes, None);
+                    self.reject(index, error)?;
                 }
             }
         }
-    }
-
-    /// Decodes a file to its end before any of its rows are handed on.
-    async fn accept(&mut self, file: FileRead) -> Result<()> {
-        let FileRead { index, content, memory, _share } = file;
-        let batches = match content? {
-            Content::Known(batch) => vec![batch],
-            Content::Bytes(bytes) => {
-                self.note_read(index, bytes.len());
-                self.decode(index, &bytes, &memory).await?
-            }
-        };
-        self.ready.extend(batches.into_iter().filter(|batch| batch.num_rows() > 0));
-        memory.try_resize(self.ready.iter().map(RecordBatch::get_array_memory_size).sum())?;
-        self.ready_memory = memory;
+        drop(share);
+        let ready: usize = self.ready.iter().map(RecordBatch::get_array_memory_size).sum();
+        memory.release(memory.used().saturating_sub(ready));
+        memory.give_back_unused();
+        self.ready_memory = Some(memory);
         Ok(())
     }
 
-    async fn decode(&mut self, index: usize, bytes: &[u8], memory: &MemoryReservation) -> Result<Vec<RecordBatch>> {
-        let compute = self.metrics.baseline.elapsed_compute().clone();
-        let mut timer = compute.timer();
-        let mut decoder = self.source.decode(index, bytes)?;
-        let mut batches: Vec<RecordBatch> = vec![];
-        let mut batch_bytes = 0;
-        while let Some(batch) = decoder.next() {
-            let batch = batch?;
-            batch_bytes += batch.get_array_memory_size();
-            batches.push(batch);
-            memory.try_resize(bytes.len() + decoder.buffer_bytes() + batch_bytes)?;
-            // A manifest of a million entries takes a second: other tasks want their turn, and cancellation its chance.
-            timer.stop();
-            tokio::task::yield_now().await;
-            timer.restart();
-        }
-        Ok(batches)
-    }
-
-    fn note_read(&self, index: usize, bytes: usize) {
-        self.metrics.files_read.add(1);
-        self.metrics.bytes_scanned.add(bytes);
-        self.log.read(bytes as u64);
-        if S::KEEPS_SIZES {
-            self.log.size(self.source.location(index), bytes as u64);
+    async fn decode_large(&mut self, parts: Arc<dyn FileParts>, memory: &Arc<FileMemory>) -> Result<()> {
+        let used = memory.used();
+        let time = self.metrics.decode_time();
+        match self.shared.decoders.decode_parts(parts, Arc::clone(memory), time).await {
+            Ok(batches) => {
+                self.ready.extend(batches.into_iter().filter(|batch| batch.num_rows() > 0));
+                Ok(())
+            }
+            Err(error) => {
+                memory.release(memory.used().saturating_sub(used));
+                Err(error)
+            }
         }
     }
-}
 
-impl ScanMetrics {
-    fn new(metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
-        let counter = |name: &'static str| MetricBuilder::new(metrics).counter(name, partition);
-        Self {
-            baseline: BaselineMetrics::new(metrics, partition),
-            bytes_scanned: counter("bytes_scanned"),
-            files_read: counter("files_read"),
-            files_skipped: counter("files_skipped"),
+    /// Puts files that the memory pool refused off until no other file takes memory. One that was alone doesn't fit.
+    fn read_again(&mut self, indexes: &[usize], memory: &FileMemory, refusal: Error) -> Result<()> {
+        if memory.is_alone() {
+            return Err(refusal);
+        }
+        for index in indexes {
+            let read = Arc::clone(&self.reader).read_alone(*index, self.no_memory.new_empty());
+            self.reads.push(Box::pin(read));
+        }
+        Ok(())
+    }
+
+    /// Keeps what one file leaves for the next, as far as there is memory.
+    fn keep(&mut self, kept: S::Kept) {
+        self.kept = kept;
+        if self.kept_memory.try_resize(self.kept.bytes()).is_err() {
+            self.kept = S::Kept::default();
+            self.kept_memory.free();
         }
     }
-}
 
-#[derive(Clone)]
-struct Reader {
-    stores: Stores,
-    bytes_ahead: Arc<Semaphore>,
-}
-
-impl Reader {
-    async fn read<S: FileSource>(self, source: Arc<S>, index: usize, memory: MemoryReservation) -> FileRead {
-        if let Some(rows) = source.known(index) {
-            return FileRead { index, content: rows.map(Content::Known), memory, _share: None };
+    fn note_read(&self, index: usize, bytes: Option<usize>, live: Option<LiveCounts>) {
+        if let Some(bytes) = bytes {
+            self.metrics.file_read();
+            self.log.read(bytes as u64);
+            if S::KEEPS_SIZES {
+                self.log.size(self.source.location(index), bytes as u64);
+            }
         }
-        let bytes = source.size_hint(index).unwrap_or(USUAL_BYTES);
-        let share = u32::try_from(bytes).unwrap_or(u32::MAX).min(BYTES_AHEAD);
-        // Fails only when the semaphore was closed, which nobody does.
-        let share = self.bytes_ahead.acquire_many_owned(share).await.ok();
-        let content = read_bytes(self.stores, source.location(index).to_string(), &memory).await;
-        FileRead { index, content: content.map(Content::Bytes), memory, _share: share }
+        if let Some(live) = live {
+            self.log.live(index, live);
+        }
     }
-}
 
-/// Reads in a task of its own, so that the transfer goes on while this partition decodes another file.
-async fn read_bytes(stores: Stores, location: String, memory: &MemoryReservation) -> Result<Bytes> {
-    let task = SpawnedTask::spawn(async move { stores.read(&location).await });
-    let bytes = task.join_unwind().await.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))??;
-    memory.try_grow(bytes.len())?;
-    Ok(bytes)
+    /// Leaves a file out, if that is allowed.
+    fn reject(&self, index: usize, error: Error) -> Result<()> {
+        if error.is_about_the_file() {
+            let location = self.source.location(index).to_string();
+            let (why, missing) = (error.to_string(), error.is_not_found());
+            self.log.note(Unreadable { location, why, index, missing });
+        }
+        if self.on_unreadable == OnUnreadable::Fail || !error.is_about_the_file() {
+            return Err(error);
+        }
+        self.metrics.file_skipped();
+        Ok(())
+    }
 }

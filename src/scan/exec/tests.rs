@@ -196,6 +196,23 @@ impl fmt::Display for Unavailable {
     }
 }
 
+/// One who waits, also if nobody wants the answer any more.
+struct Waits<'a>(&'a Unavailable);
+
+impl<'a> Waits<'a> {
+    fn new(store: &'a Unavailable) -> Self {
+        let waiting = store.waiting.fetch_add(1, Ordering::SeqCst) + 1;
+        store.most_waiting.fetch_max(waiting, Ordering::SeqCst);
+        Self(store)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 fn unavailable<T>() -> object_store::Result<T> {
     Err(object_store::Error::Generic { store: "test", source: "503 Slow Down".into() })
 }
@@ -213,10 +230,8 @@ impl ObjectStore for Unavailable {
         unavailable()
     }
     async fn get_opts(&self, path: &Path, _: GetOptions) -> object_store::Result<GetResult> {
-        let waiting = self.waiting.fetch_add(1, Ordering::SeqCst) + 1;
-        self.most_waiting.fetch_max(waiting, Ordering::SeqCst);
+        let _waits = Waits::new(self);
         tokio::time::sleep(Duration::from_millis(100)).await;
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
         match path.as_ref() {
             "missing" => Err(object_store::Error::NotFound { path: path.to_string(), source: "404".into() }),
             _ => unavailable(),
@@ -253,15 +268,59 @@ async fn what_says_nothing_about_the_file_is_never_skipped() {
 
 #[tokio::test]
 async fn reading_ahead_is_bounded_by_files_and_by_bytes() {
-    for (length, most) in [(None, 32), (Some(100), 32), (Some(16 << 20), 2), (Some(i64::MAX), 1), (Some(-1), 32)] {
+    // The last one is read as ranges, eight at once.
+    let most_of = [(None, 64), (Some(100), 64), (Some(15 << 20), 4), (Some(-1), 64), (Some(i64::MAX), 8)];
+    for (length, most) in most_of {
         let folder = Folder::new();
         let store = Arc::<Unavailable>::default();
         folder.session.register_object_store(&"s3://b".parse().unwrap(), store.clone());
         let manifest = ManifestRef { length, ..manifest("s3://b/missing".into()) };
-        let plan = scan(vec![manifest; most + 3], 1, OnUnreadable::Skip);
+        let files = if length == Some(i64::MAX) { 2 } else { most + 3 };
+        let plan = scan(vec![manifest; files], 1, OnUnreadable::Skip);
         assert!(folder.run(plan.clone()).await.unwrap().is_empty());
-        assert_eq!(plan.log().unreadable().len(), most + 3);
+        assert_eq!(plan.log().unreadable().len(), files);
         assert_eq!(store.most_waiting.load(Ordering::SeqCst), most, "files of {length:?} bytes");
+    }
+}
+
+#[tokio::test]
+async fn a_list_that_can_not_be_read_hides_nothing_that_other_lists_have() {
+    let folder = Folder::new();
+    let content = real_file("v2-list.avro");
+    // All entries of the first are met before its end is found missing.
+    let cut = folder.put("cut", &content[..content.len() - 1]);
+    let lists = vec![list(1, cut.clone()), list(2, folder.put("l", &content)), list(3, folder.put("same", &content))];
+    let plan = Arc::new(ManifestListScanExec::new(lists, 1, OnUnreadable::Skip));
+    let batches = folder.run(plan.clone()).await.unwrap();
+    let paths: Vec<String> = batches.iter().flat_map(|batch| texts(batch, "manifest_path")).collect();
+    assert_eq!(paths.len(), 8, "each once");
+    assert_eq!(plan.log().unreadable().iter().map(|file| &file.location).collect::<Vec<_>>(), [&cut]);
+    let mut counted: Vec<usize> = plan.log().live_counts().into_keys().collect();
+    counted.sort();
+    assert_eq!(counted, [1, 2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reading_ahead_shrinks_to_the_memory_there_is() {
+    let content = real_file("v2-data-existing.avro");
+    let measure = Folder::new();
+    let plan = scan(vec![manifest(measure.put("m", &content))], 1, OnUnreadable::Fail);
+    let batches = measure.run(plan).await.unwrap();
+    let rows: usize = batches.iter().map(RecordBatch::get_array_memory_size).sum();
+    let statuses: Vec<_> = batches.iter().flat_map(|batch| integers(batch, "status")).collect();
+    let count = |status| Some(statuses.iter().filter(|found| **found == Some(status)).count() as i32);
+    let expected = EntryCounts { existing: count(0), added: count(1), deleted: count(2) };
+    // Two files fit, but not with what is read ahead of them; the length in the list is wrong in both directions.
+    for length in [None, Some(10), Some(1 << 40)] {
+        let folder = Folder::with_memory(2 * (content.len() + rows) + (256 << 10));
+        let manifests: Vec<ManifestRef> = (0..100)
+            .map(|i| ManifestRef { length, expected, ..manifest(folder.put(&format!("m{i}"), &content)) })
+            .collect();
+        let plan = scan(manifests, 4, OnUnreadable::Fail);
+        let batches = folder.run(plan.clone()).await.unwrap();
+        assert_eq!(rows_by_manifest(&batches, 100), [10; 100], "{length:?}");
+        assert_eq!(plan.log().files_read(), 100);
+        assert_eq!(folder.session.runtime_env().memory_pool.reserved(), 0);
     }
 }
 

@@ -192,6 +192,33 @@ fn batches_are_bounded() {
     assert_eq!(entries(&batches), many);
 }
 
+#[test]
+fn parts_give_together_what_the_whole_gives() {
+    let many: Vec<Entry> = (0..100).map(|i| Entry::new(i % 3, &format!("s3://b/{i}"))).collect();
+    let file = ManifestFile::open_like("m", bytes::Bytes::from(manifest("deflate", 7, &many)), []).unwrap();
+    for target_bytes in [0, 1, 1_000, usize::MAX] {
+        let parts = file.parts(target_bytes);
+        assert_eq!(parts.len() == 1, target_bytes == usize::MAX);
+        assert_eq!(parts.iter().cloned().flatten().collect::<Vec<_>>(), (0..15).collect::<Vec<_>>());
+        let (mut found, mut counts) = (vec![], vec![]);
+        for part in parts {
+            let mut batches = vec![];
+            let hand_on = |batch, _| {
+                batches.push(batch);
+                Ok(())
+            };
+            counts.push(file.decode(part, false, hand_on).unwrap());
+            found.extend(entries(&batches));
+        }
+        assert_eq!(found, many);
+        let total = |status: usize| counts.iter().map(|part| part[status]).sum::<u64>();
+        assert_eq!([total(0), total(1), total(2)], [34, 33, 33]);
+    }
+    assert!(check_counts("m", [34, 33, 33], counts(33, 34, 33)).is_ok());
+    assert!(check_counts("m", [34, 33, 32], counts(33, 34, 33)).is_err());
+    assert!(ManifestFile::open_like("m", manifest("null", 1, &[]), []).unwrap().parts(1).is_empty());
+}
+
 /// Ids are what counts: names, order, widths, the place of null and everything unknown may differ.
 #[test]
 fn fields_are_found_by_id_whatever_else_the_schema_holds() {

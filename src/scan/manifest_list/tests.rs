@@ -4,9 +4,9 @@ use super::*;
 use crate::scan::testing::*;
 
 /// A row as the decoder gives it: path, length, spec, content, snapshot, counts, encrypted.
-type Row = (String, Option<i64>, Option<i64>, i64, Option<i64>, [Option<i64>; 3], bool);
+pub(super) type Row = (String, Option<i64>, Option<i64>, i64, Option<i64>, [Option<i64>; 3], bool);
 
-const SCHEMA: &str = r#"{"type":"record","name":"manifest_file","fields":[
+pub(super) const SCHEMA: &str = r#"{"type":"record","name":"manifest_file","fields":[
     {"name":"manifest_path","type":"string","field-id":500},
     {"name":"manifest_length","type":"long","field-id":501},
     {"name":"partition_spec_id","type":"int","field-id":502},
@@ -22,7 +22,7 @@ const SCHEMA: &str = r#"{"type":"record","name":"manifest_file","fields":[
             {"name":"lower_bound","type":["null","bytes"],"field-id":510}]}}]},
     {"name":"key_metadata","type":["null","bytes"],"field-id":519}]}"#;
 
-fn rows(batch: &RecordBatch) -> Vec<Row> {
+pub(super) fn rows(batch: &RecordBatch) -> Vec<Row> {
     assert_eq!(batch.schema(), manifest_list_schema());
     let integer = |column| integers(batch, column);
     let (length, spec, content) = (integer("manifest_length"), integer("partition_spec_id"), integer("content"));
@@ -64,7 +64,7 @@ fn oracle(file: &[u8]) -> Vec<Row> {
     oracle_records(file).iter().map(row).collect()
 }
 
-fn record(path: &str, content: i32, counts: [Option<i32>; 2], key: Option<&[u8]>) -> Value {
+pub(super) fn record(path: &str, content: i32, counts: [Option<i32>; 2], key: Option<&[u8]>) -> Value {
     let union = |branch, value| Value::Union(branch, Box::new(value));
     let partition = Value::Record(vec![
         ("contains_null".into(), Value::Boolean(true)),

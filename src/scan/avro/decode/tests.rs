@@ -1,5 +1,5 @@
 use super::*;
-use crate::scan::avro::Target;
+use crate::scan::avro::{AvroFile, Target, Wanted};
 use crate::scan::testing::{bytes, container, long};
 
 static WANTED: [Wanted; 1] = [Wanted { id: 1, names: &["wanted"], required: true, target: Target::Integer(0) }];
@@ -15,10 +15,13 @@ fn schema(skipped: &str) -> String {
 /// The wanted field of every record, of a file with one block.
 fn decode(skipped: &str, objects: i64, data: &[u8]) -> Result<Vec<i64>> {
     let file = container(&schema(skipped), "null", &[(objects, data)]);
-    let mut records = Records::<1>::open(&file, &WANTED)?;
-    let mut values = vec![];
-    while let Some(row) = records.next()? {
-        values.push(row.integer(0).unwrap());
+    let file = AvroFile::<_, 1>::open(file, &WANTED)?;
+    let (mut decompressor, mut values) = (file.decompressor(), vec![]);
+    for block in file.blocks() {
+        file.for_each_record(block, &mut decompressor, |row| {
+            values.push(row.integer(0).unwrap());
+            Ok(())
+        })?;
     }
     Ok(values)
 }
@@ -131,12 +134,13 @@ fn values_that_nest_without_end_are_refused() {
 
 #[test]
 fn the_faulty_block_is_named() {
-    let mut good = container(&schema(r#""int""#), "null", &[(1, &[1, W]), (1, &[1, W, 0])]);
-    let mut records = Records::<1>::open(&good, &WANTED).unwrap();
-    assert!(records.next().unwrap().is_some());
-    assert!(records.next().unwrap_err().to_string().starts_with("data block 2: "));
-    good.truncate(good.len() - 1);
-    let mut records = Records::<1>::open(&good, &WANTED).unwrap();
-    assert!(records.next().unwrap().is_some());
-    assert!(records.next().is_err());
+    let mut file = container(&schema(r#""int""#), "null", &[(1, &[1, W]), (1, &[1, W, 0])]);
+    let opened = AvroFile::<_, 1>::open(&file, &WANTED).unwrap();
+    let read = |block| opened.for_each_record(block, &mut opened.decompressor(), |_| Ok(()));
+    assert!(read(0).is_ok());
+    assert!(read(1).unwrap_err().to_string().starts_with("data block 2: "));
+    assert!(read(2).unwrap_err().to_string().starts_with("data block 3: "));
+    file.truncate(file.len() - 1);
+    let error = AvroFile::<_, 1>::open(&file, &WANTED).unwrap_err().to_string();
+    assert_eq!(error, "data block 2: the data ends in the middle of a value");
 }
