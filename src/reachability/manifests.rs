@@ -146,12 +146,10 @@ impl LiveCounts {
 
     /// True if the snapshot's summary counts more files. Writers need not write one.
     fn is_short_of(self, snapshot: &Snapshot) -> bool {
-        let total = |name| {
-            let value = snapshot.summary.as_ref()?.get(name)?;
-            value.as_str().map_or_else(|| value.as_i64(), |text| text.parse().ok())
-        };
-        let short = |count: Option<i64>, name| count.zip(total(name)).is_some_and(|(count, total)| count < total);
-        short(self.data, "total-data-files") || short(self.deletes, "total-delete-files")
+        let Some(summary) = &snapshot.summary else { return false };
+        let short =
+            |count: Option<i64>, total: Option<i64>| count.zip(total).is_some_and(|(count, total)| count < total);
+        short(self.data, summary.total_data_files) || short(self.deletes, summary.total_delete_files)
     }
 }
 
