@@ -6,6 +6,7 @@
 mod api;
 mod cli;
 mod corpus;
+mod deletes;
 mod docs;
 mod generated;
 mod hostile;
