@@ -88,7 +88,7 @@ pub fn manifest_list(codec: Codec, first: usize, count: usize) -> AvroFile {
         let mut random = Random(manifest as u64 + 1);
         let record = &mut writer.record;
         string(record, &format!("s3://acme-lakehouse-prod/wh/web.db/events/metadata/{}-m0.avro", random.uuid()));
-        long(record, 7_000 + random.below(2_000) as i64);
+        long(record, 7_000 + random.below(8_000) as i64);
         long(record, 0); // partition_spec_id
         long(record, 0); // content
         long(record, manifest as i64 + 1); // sequence_number
@@ -97,15 +97,16 @@ pub fn manifest_list(codec: Codec, first: usize, count: usize) -> AvroFile {
         for count in [12, 0, 0] {
             long(record, count); // added, existing, deleted files
         }
-        for rows in [120_000 + random.below(10_000) as i64, 0, 0] {
+        for rows in [120_000 + random.below(1_000_000) as i64, 0, 0] {
             long(record, rows); // added, existing, deleted rows
         }
         record.extend([2, 4]); // partitions: two
-        for value in [random.below(20_000) as i32, random.below(16) as i32] {
-            record.extend([0, 2, 0, 2]); // contains_null, contains_nan
-            bytes(record, &value.to_le_bytes());
-            record.push(2);
-            bytes(record, &(value + 1).to_le_bytes());
+        for bounds in [[20_000, 20_400], [0, 16]] {
+            record.extend([0, 2, 0]); // contains_null, contains_nan
+            for bound in bounds {
+                record.push(2);
+                bytes(record, &(bound + random.below(16) as i32).to_le_bytes());
+            }
         }
         record.extend([0, 0]); // the end of partitions, key_metadata
         writer.end_record();
@@ -125,7 +126,8 @@ fn entry(record: &mut Vec<u8>, entries: Entries, index: usize, constants: &[Vec<
     }
     let vectors = entries == Entries::DeletionVectors;
     let (day, bucket, commit) = (index / 500, index % 16, Random(1 + index as u64 / 100).uuid());
-    let folder = format!("s3://acme-lakehouse-prod/wh/web.db/events/data/event_ts_day={day:05}/user_id_bucket={bucket:02}");
+    let folder =
+        format!("s3://acme-lakehouse-prod/wh/web.db/events/data/event_ts_day={day:05}/user_id_bucket={bucket:02}");
     let data_file = |number: usize| format!("{folder}/{:05}-{number:06}-{commit}-00001", number % 200);
     long(record, i64::from(vectors)); // content
     match vectors {
@@ -177,9 +179,9 @@ fn statistics(record: &mut Vec<u8>, columns: usize, rows: i64, constants: &[Vec<
         }
         record.push(0);
     };
-    counts(&mut ids(), columns, &mut || 1_000 + random.below(2_000_000) as i64); // column_sizes
+    counts(&mut ids(), columns, &mut || 9_000 + random.below(900_000) as i64); // column_sizes
     counts(&mut ids(), columns, &mut || rows); // value_counts
-    counts(&mut ids(), columns, &mut || random.below(3) as i64 * random.below(500) as i64); // null_value_counts
+    counts(&mut ids(), columns, &mut || [0, 0, 0, random.below(60) as i64][random.below(4) as usize]); // null_value_counts
     counts(&mut ids().filter(|id| is_double(*id)), columns / 4, &mut || 0); // nan_value_counts
     for _ in ["lower_bounds", "upper_bounds"] {
         record.push(2);
@@ -199,11 +201,12 @@ fn is_double(id: i64) -> bool {
     id % 4 == 0
 }
 
-/// A long, a double, or 16 characters.
+/// A double, an int, a long, or 16 characters.
 fn bound(column: usize, random: &mut Random) -> Vec<u8> {
     match column % 4 {
         0 => (random.below(1 << 30) as f64 / 7.0).to_le_bytes().to_vec(),
-        1 | 2 => random.below(1 << 40).to_le_bytes().to_vec(),
+        1 => (random.below(1 << 24) as i32).to_le_bytes().to_vec(),
+        2 => random.below(1 << 40).to_le_bytes().to_vec(),
         _ => random.uuid().as_bytes()[..16].to_vec(),
     }
 }
@@ -293,7 +296,14 @@ impl Random {
 
     fn uuid(&mut self) -> String {
         let (a, b) = (self.next(), self.next());
-        format!("{:08x}-{:04x}-{:04x}-{:04x}-{:012x}", a >> 32, a >> 16 & 0xffff, a & 0xffff, b >> 48, b & 0xffff_ffff_ffff)
+        format!(
+            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+            a >> 32,
+            a >> 16 & 0xffff,
+            a & 0xffff,
+            b >> 48,
+            b & 0xffff_ffff_ffff
+        )
     }
 }
 
@@ -346,7 +356,10 @@ fn manifest_schema() -> String {
         optional("snapshot_id", 1, r#""long""#),
         optional("sequence_number", 3, r#""long""#),
         optional("file_sequence_number", 4, r#""long""#),
-        format!(r#"{{"name":"data_file","type":{{"type":"record","name":"r2","fields":[{}]}},"field-id":2}}"#, file.join(",")),
+        format!(
+            r#"{{"name":"data_file","type":{{"type":"record","name":"r2","fields":[{}]}},"field-id":2}}"#,
+            file.join(",")
+        ),
     ];
     format!(r#"{{"type":"record","name":"manifest_entry","fields":[{}]}}"#, entry.join(","))
 }

@@ -58,7 +58,8 @@ impl DenseStrings {
 #[derive(Debug)]
 pub(super) struct Nullable<T: ArrowPrimitiveType> {
     values: Vec<T::Native>,
-    valid: NullBufferBuilder,
+    /// From the first null on: most columns have none.
+    valid: Option<NullBufferBuilder>,
 }
 
 pub(super) type NullableLongs = Nullable<Int64Type>;
@@ -67,17 +68,30 @@ pub(super) type NullableInts = Nullable<Int32Type>;
 impl<T: ArrowPrimitiveType> Nullable<T> {
     /// `rows`: how many values are expected.
     pub(super) fn with_capacity(rows: usize) -> Self {
-        Self { values: Vec::with_capacity(rows), valid: NullBufferBuilder::new(rows) }
+        Self { values: Vec::with_capacity(rows), valid: None }
     }
 
     #[inline]
     pub(super) fn push(&mut self, value: Option<T::Native>) {
-        self.valid.append(value.is_some());
+        if value.is_none() || self.valid.is_some() {
+            self.push_validity(value.is_some());
+        }
         self.values.push(value.unwrap_or_default());
     }
 
-    pub(super) fn finish(mut self) -> PrimitiveArray<T> {
-        PrimitiveArray::new(self.values.into(), self.valid.finish())
+    #[inline(never)]
+    fn push_validity(&mut self, valid: bool) {
+        let before = self.values.len();
+        let bits = self.valid.get_or_insert_with(|| {
+            let mut bits = NullBufferBuilder::new(self.values.capacity());
+            bits.append_n_non_nulls(before);
+            bits
+        });
+        bits.append(valid);
+    }
+
+    pub(super) fn finish(self) -> PrimitiveArray<T> {
+        PrimitiveArray::new(self.values.into(), self.valid.and_then(|mut valid| valid.finish()))
     }
 }
 
@@ -95,5 +109,14 @@ mod tests {
         assert_eq!(strings(&["a".as_bytes(), "é".as_bytes(), b""]).unwrap(), ["a", "é", ""]);
         assert!(strings(&[b"\xff"]).is_err());
         assert!(strings(&[b"\xc3", b"\xa9"]).is_err(), "one character in two strings");
+    }
+    #[test]
+    fn nulls_are_where_they_were_pushed() {
+        for values in [vec![], vec![None], vec![Some(1), Some(2)], vec![Some(1), None, Some(3), None]] {
+            let mut column = NullableLongs::with_capacity(1);
+            values.iter().for_each(|value| column.push(*value));
+            let array = column.finish();
+            assert_eq!(array.iter().collect::<Vec<_>>(), values);
+        }
     }
 }

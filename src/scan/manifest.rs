@@ -371,4 +371,6 @@ impl ManifestBuilder {
 }
 
 #[cfg(test)]
+mod other_readers;
+#[cfg(test)]
 mod tests;

@@ -1,11 +1,15 @@
 //! Avro files for tests: written by hand down to the byte, and read by another library.
 
-use std::io::Write;
-use std::path::Path;
+use std::io::{Read, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 use apache_avro::types::Value;
 use datafusion::arrow::array::{Array, AsArray, RecordBatch};
 use datafusion::arrow::datatypes::{Int32Type, Int64Type};
+use proptest::prelude::*;
+
+use super::avro::AvroFile;
 
 pub(crate) const SYNC: [u8; 16] = *b"0123456789abcdef";
 
@@ -83,9 +87,115 @@ pub(crate) fn real_file(name: &str) -> Vec<u8> {
     std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/manifests").join(name)).unwrap()
 }
 
+/// All Avro files, by path, of tables that Spark wrote and of tables of the fixtures.
+///
+/// Those of the full collection of tables, beside the clone, are left out where it is absent.
+pub(crate) fn files_of_tables() -> Vec<(PathBuf, Vec<u8>)> {
+    let clone = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = vec![];
+    for cases in [clone.join("tests/data/corpus"), clone.join("../shared/corpus")] {
+        let Ok(cases) = std::fs::read_dir(&cases) else {
+            eprintln!("{} is left out: it is absent", cases.display());
+            continue;
+        };
+        for case in cases {
+            let table = case.unwrap().path().join("table.tar.zst");
+            if table.exists() {
+                files.extend(avro_files_of(&table));
+            }
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    crate::fixtures::warehouse(folder.path()).unwrap();
+    add_avro_files(folder.path(), &mut files);
+    files
+}
+
+fn avro_files_of(archive: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let archive = zstd::stream::read::Decoder::new(std::fs::File::open(archive).unwrap()).unwrap();
+    let mut files = vec![];
+    for entry in tar::Archive::new(archive).entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let path = entry.path().unwrap().into_owned();
+        if path.extension().is_some_and(|extension| extension == "avro") {
+            let mut content = vec![];
+            entry.read_to_end(&mut content).unwrap();
+            files.push((path, content));
+        }
+    }
+    files
+}
+
+fn add_avro_files(folder: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            add_avro_files(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "avro") {
+            files.push((path.clone(), std::fs::read(path).unwrap()));
+        }
+    }
+}
+
+/// A file taken apart.
+pub(crate) struct Parts {
+    pub(crate) schema: String,
+    /// The object count and the uncompressed data of each block.
+    pub(crate) blocks: Vec<(i64, Vec<u8>)>,
+}
+
+impl Parts {
+    /// `None`: it is no whole Avro file. (Some tables of the collection have damaged ones.)
+    pub(crate) fn of(file: &[u8]) -> Option<Self> {
+        let file = AvroFile::<_, 0>::open(file, &[]).ok()?;
+        let mut decompressor = file.decompressor();
+        let blocks = file.blocks().map(|block| {
+            let (objects, data) = file.read_block(block, &mut decompressor).ok()?;
+            Some((objects as i64, data.to_vec()))
+        });
+        Some(Self { schema: file.layout().schema_text().to_string(), blocks: blocks.collect::<Option<_>>()? })
+    }
+
+    /// The file again, with this codec.
+    pub(crate) fn written(&self, codec: &str) -> Vec<u8> {
+        let blocks: Vec<_> = self.blocks.iter().map(|(objects, data)| (*objects, data.as_slice())).collect();
+        container(&self.schema, codec, &blocks)
+    }
+}
+
+/// A change of some bytes: these are replaced by those.
+#[derive(Debug, Clone)]
+pub(crate) struct Damage {
+    place: prop::sample::Index,
+    removed: usize,
+    inserted: Vec<u8>,
+}
+
+impl Damage {
+    pub(crate) fn any() -> impl Strategy<Value = Self> {
+        // Small numbers are what lengths, counts and branches of unions are made of.
+        let byte = prop_oneof![0u8..10, any::<u8>()];
+        (any::<prop::sample::Index>(), 0..4usize, prop::collection::vec(byte, 0..4))
+            .prop_map(|(place, removed, inserted)| Self { place, removed, inserted })
+    }
+
+    /// Does it to bytes of this range.
+    pub(crate) fn apply(&self, data: &mut Vec<u8>, within: Range<usize>) {
+        let start = within.start + self.place.index(within.len().max(1));
+        let end = (start + self.removed).min(data.len());
+        data.splice(start.min(end)..end, self.inserted.iter().copied());
+    }
+}
+
 /// The records of a file, by apache-avro.
 pub(crate) fn oracle_records(file: &[u8]) -> Vec<Value> {
-    apache_avro::Reader::new(file).unwrap().map(Result::unwrap).collect()
+    try_oracle_records(file).unwrap()
+}
+
+/// `None`: apache-avro refuses the file. It trusts lengths more than it should, so it gets a limit.
+pub(crate) fn try_oracle_records(file: &[u8]) -> Option<Vec<Value>> {
+    apache_avro::util::max_allocation_bytes(1 << 24);
+    apache_avro::Reader::new(file).ok()?.collect::<Result<_, _>>().ok()
 }
 
 /// A field of a record by name, seen through a union. `None`: null or absent.

@@ -35,20 +35,29 @@ impl<'a> Cursor<'a> {
         self.rest.is_empty()
     }
 
-    #[inline]
+    /// Runs a step that is too rare or too large to be inlined, on a copy, so that the cursor itself stays in registers.
+    #[inline(always)]
+    pub(super) fn apart<T>(&mut self, step: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let mut copy = self.clone();
+        let value = step(&mut copy)?;
+        *self = copy;
+        Ok(value)
+    }
+
+    #[inline(always)]
     pub(super) fn take(&mut self, length: usize) -> Result<&'a [u8]> {
         let (taken, rest) = self.rest.split_at_checked(length).ok_or(TOO_SHORT)?;
         self.rest = rest;
         Ok(taken)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn skip(&mut self, length: usize) -> Result<()> {
         self.take(length).map(|_| ())
     }
 
     /// An `int` or a `long`: zig-zag, base 128, least significant group first.
-    #[inline]
+    #[inline(always)]
     pub(super) fn long(&mut self) -> Result<i64> {
         let zigzag = match self.rest {
             [byte, rest @ ..] if *byte < 0x80 => {
@@ -59,11 +68,12 @@ impl<'a> Cursor<'a> {
                 self.rest = rest;
                 u64::from(*first & 0x7f) | u64::from(*second) << 7
             }
-            _ => self.long_varint()?,
+            _ => self.apart(Self::long_varint)?,
         };
         Ok((zigzag >> 1) as i64 ^ -((zigzag & 1) as i64))
     }
 
+    #[inline(never)]
     fn long_varint(&mut self) -> Result<u64> {
         let Some((chunk, rest)) = self.rest.split_first_chunk::<MAX_VARINT_BYTES>() else {
             return self.varint_near_the_end();
@@ -103,17 +113,18 @@ impl<'a> Cursor<'a> {
     }
 
     /// Walks over so many `int`s or `long`s, by the bytes that end one. That each fits into 64 bits is not checked.
-    #[inline]
+    #[inline(always)]
     pub(super) fn skip_longs(&mut self, count: u64) -> Result<()> {
         match (count, self.rest) {
             (1, [byte, rest @ ..]) if *byte < 0x80 => {
                 self.rest = rest;
                 Ok(())
             }
-            _ => self.skip_run_of_longs(count),
+            _ => self.apart(|cursor| cursor.skip_run_of_longs(count)),
         }
     }
 
+    #[inline(never)]
     fn skip_run_of_longs(&mut self, mut count: u64) -> Result<()> {
         let mut rest = self.rest;
         // None of them is the last one, so a whole chunk can be taken.
@@ -181,36 +192,38 @@ impl<'a> Cursor<'a> {
     }
 
     /// The length of what follows; what follows is not known to be there.
+    #[inline(always)]
     pub(super) fn length(&mut self) -> Result<usize> {
         let length = self.long()?;
         usize::try_from(length).map_err(|_| NEGATIVE.into())
     }
 
     /// `bytes` or a `string`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn bytes(&mut self) -> Result<&'a [u8]> {
         let length = self.length()?;
         self.take(length)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn skip_bytes(&mut self) -> Result<()> {
         self.bytes().map(|_| ())
     }
 
     /// Whether a union of two branches takes the one whose index is encoded as `null`, 0 or 2.
-    #[inline]
+    #[inline(always)]
     pub(super) fn is_null(&mut self, null: u8) -> Result<bool> {
         match self.rest {
             [branch @ (0 | 2), rest @ ..] => {
                 self.rest = rest;
                 Ok(*branch == null)
             }
-            _ => Ok(self.choice(2)? == usize::from(null / 2)),
+            _ => self.apart(|cursor| Ok(cursor.choice(2)? == usize::from(null / 2))),
         }
     }
 
     /// The index of a union's branch or an enum's symbol, of which there are `choices`.
+    #[inline(never)]
     pub(super) fn choice(&mut self, choices: usize) -> Result<usize> {
         let index = self.long()?;
         match usize::try_from(index) {
@@ -220,6 +233,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The head of the next block of an array or a map, `None` after the last.
+    #[inline(always)]
     pub(super) fn items(&mut self) -> Result<Option<Items>> {
         match self.long()? {
             0 => Ok(None),

@@ -48,7 +48,9 @@ impl<'a, const N: usize> Row<'a, N> {
         self.run(schema, ops, cursor)
     }
 
-    fn run(&mut self, schema: &Schema, ops: &[Op], cursor: &mut Cursor<'a>) -> Result<()> {
+    fn run(&mut self, schema: &Schema, ops: &[Op], position: &mut Cursor<'a>) -> Result<()> {
+        // A copy can stay in registers.
+        let mut cursor = position.clone();
         let mut next = 0;
         while let Some(op) = ops.get(next) {
             next += 1;
@@ -65,22 +67,28 @@ impl<'a, const N: usize> Row<'a, N> {
                 Op::SkipIntegers(count) => cursor.skip_longs(*count)?,
                 Op::SkipBytes => cursor.skip_bytes()?,
                 Op::SkipIntegerItems(integers) => {
-                    skip_items(cursor, |cursor, items| cursor.skip_longs(items.saturating_mul(*integers)))?
+                    skip_items(&mut cursor, |cursor, items| cursor.skip_longs(items.saturating_mul(*integers)))?
                 }
-                Op::SkipIntegerBytesItems => skip_items(cursor, |cursor, items| cursor.skip_longs_with_bytes(items))?,
-                Op::SkipItems(ops) => {
-                    skip_items(cursor, |cursor, items| each(items, || self.run(schema, ops, cursor)))?
+                Op::SkipIntegerBytesItems => {
+                    skip_items(&mut cursor, |cursor, items| cursor.apart(|cursor| cursor.skip_longs_with_bytes(items)))?
                 }
-                Op::SkipTree(node) => skip(schema, *node, cursor, 0)?,
+                Op::SkipItems(ops) => skip_items(&mut cursor, |cursor, items| {
+                    cursor.apart(|cursor| each(items, || self.run(schema, ops, cursor)))
+                })?,
+                Op::SkipTree(node) => cursor.apart(|cursor| skip(schema, *node, cursor, 0))?,
                 Op::Nullable { null, ops } => {
                     if cursor.is_null(*null)? {
                         next += ops;
                     }
                 }
-                Op::Union(branches) => next = branches[cursor.choice(branches.len())?],
+                Op::Union(branches) => {
+                    let choices = branches.len();
+                    next = branches[cursor.apart(|cursor| cursor.choice(choices))?];
+                }
                 Op::Jump(target) => next = *target,
             }
         }
+        *position = cursor;
         Ok(())
     }
 }
@@ -131,15 +139,24 @@ fn skip(schema: &Schema, node: NodeId, cursor: &mut Cursor<'_>, depth: usize) ->
 }
 
 /// Walks over the items of an array or the entries of a map. `skip_block` walks over as many as it is told.
-#[inline]
+///
+/// Blocks that carry their size could be jumped over, but no writer notes it, and walking finds out whether the size and
+/// the count agree.
+#[inline(always)]
 fn skip_items<'a>(
     cursor: &mut Cursor<'a>,
     mut skip_block: impl FnMut(&mut Cursor<'a>, u64) -> Result<()>,
 ) -> Result<()> {
     while let Some(items) = cursor.items()? {
         match items.bytes {
-            Some(bytes) => cursor.skip(bytes)?,
             None => skip_block(cursor, items.count)?,
+            Some(bytes) => {
+                let mut block = Cursor::new(cursor.take(bytes)?);
+                skip_block(&mut block, items.count)?;
+                if !block.is_empty() {
+                    return Err("the size of a block of items is wrong".into());
+                }
+            }
         }
     }
     Ok(())

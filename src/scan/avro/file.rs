@@ -39,6 +39,11 @@ impl Layout {
         Ok(Self { schema_text: schema_text.to_vec(), schema, ops })
     }
 
+    #[cfg(test)]
+    pub(in crate::scan) fn schema_text(&self) -> &str {
+        std::str::from_utf8(&self.schema_text).unwrap()
+    }
+
     /// How many bytes it takes, about.
     pub(in crate::scan) fn bytes(&self) -> usize {
         // What was understood is of the order of the text.
@@ -135,12 +140,16 @@ impl<B: AsRef<[u8]>, const N: usize> AvroFile<B, N> {
         block: usize,
         decompressor: &'a mut Decompressor,
     ) -> Result<BlockRecords<'a, N>> {
-        let records = self.read_block(block, decompressor).map_err(|why| in_block(block, why))?;
-        let left = self.blocks[block].objects;
+        let (left, records) = self.read_block(block, decompressor).map_err(|why| in_block(block, why))?;
         Ok(BlockRecords { layout: &self.layout, block, cursor: Cursor::new(records), left, row: Row::new() })
     }
 
-    fn read_block<'a>(&'a self, block: usize, decompressor: &'a mut Decompressor) -> Result<&'a [u8]> {
+    /// How many records a block has, and their data.
+    pub(in crate::scan) fn read_block<'a>(
+        &'a self,
+        block: usize,
+        decompressor: &'a mut Decompressor,
+    ) -> Result<(u64, &'a [u8])> {
         let Block { objects, data } = self.blocks.get(block).ok_or("the file has no such block")?;
         let stored = self.bytes.as_ref().get(data.clone()).ok_or("the block lies outside of the file")?;
         let records = decompressor.decompress(stored)?;
@@ -151,7 +160,7 @@ impl<B: AsRef<[u8]>, const N: usize> AvroFile<B, N> {
         if *objects == 0 && !records.is_empty() {
             return Err(format!("it has no records but {} bytes", records.len()).into());
         }
-        Ok(records)
+        Ok((*objects, records))
     }
 }
 

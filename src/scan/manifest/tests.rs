@@ -5,13 +5,13 @@ use crate::scan::testing::*;
 
 /// An entry as the decoder gives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Entry {
-    status: i64,
-    content: i64,
-    path: String,
-    size: Option<i64>,
-    deletion_vector: bool,
-    snapshot_id: Option<i64>,
+pub(super) struct Entry {
+    pub(super) status: i64,
+    pub(super) content: i64,
+    pub(super) path: String,
+    pub(super) size: Option<i64>,
+    pub(super) deletion_vector: bool,
+    pub(super) snapshot_id: Option<i64>,
 }
 
 const SCHEMA: &str = r#"{"type":"record","name":"manifest_entry","fields":[
@@ -72,7 +72,7 @@ impl Entry {
 }
 
 /// Added, existing and deleted entries of all contents.
-fn sample() -> Vec<Entry> {
+pub(super) fn sample() -> Vec<Entry> {
     let entry = |status, path: &str| Entry::new(status, path);
     vec![
         entry(1, "s3://b/t/data/añadido.parquet"),
@@ -84,11 +84,11 @@ fn sample() -> Vec<Entry> {
     ]
 }
 
-fn manifest(codec: &str, per_block: usize, entries: &[Entry]) -> Vec<u8> {
+pub(super) fn manifest(codec: &str, per_block: usize, entries: &[Entry]) -> Vec<u8> {
     file_of(SCHEMA, codec, per_block, &entries.iter().map(Entry::record).collect::<Vec<_>>())
 }
 
-fn entries(batches: &[RecordBatch]) -> Vec<Entry> {
+pub(super) fn entries(batches: &[RecordBatch]) -> Vec<Entry> {
     batches
         .iter()
         .flat_map(|batch| {
@@ -120,21 +120,22 @@ fn error(file: &[u8]) -> String {
 
 /// The entries of a file as apache-avro reads them, by the spec's field names.
 fn oracle(file: &[u8]) -> Vec<Entry> {
-    oracle_records(file)
-        .iter()
-        .map(|entry| {
-            let file = field(entry, "data_file").unwrap();
-            let content = integer_field(file, "content").unwrap_or(0);
-            Entry {
-                status: integer_field(entry, "status").unwrap(),
-                content,
-                path: text_field(file, "file_path").unwrap(),
-                size: integer_field(file, "file_size_in_bytes"),
-                deletion_vector: content == 1 && text_field(file, "file_format").unwrap() == "PUFFIN",
-                snapshot_id: integer_field(entry, "snapshot_id"),
-            }
-        })
-        .collect()
+    oracle_records(file).iter().map(|record| oracle_entry(record).unwrap()).collect()
+}
+
+/// `None`: the entry has no status or path.
+pub(super) fn oracle_entry(entry: &Value) -> Option<Entry> {
+    let file = field(entry, "data_file")?;
+    let content = integer_field(file, "content").unwrap_or(0);
+    Some(Entry {
+        status: integer_field(entry, "status")?,
+        content,
+        path: text_field(file, "file_path")?,
+        size: integer_field(file, "file_size_in_bytes"),
+        deletion_vector: content == 1
+            && text_field(file, "file_format").is_some_and(|format| format.eq_ignore_ascii_case("puffin")),
+        snapshot_id: integer_field(entry, "snapshot_id"),
+    })
 }
 
 #[test]
@@ -368,7 +369,7 @@ fn only_puffin_files_of_position_deletes_are_deletion_vectors() {
     }
 }
 
-fn counts(added: i32, existing: i32, deleted: i32) -> EntryCounts {
+pub(super) fn counts(added: i32, existing: i32, deleted: i32) -> EntryCounts {
     EntryCounts { added: Some(added), existing: Some(existing), deleted: Some(deleted) }
 }
 

@@ -55,8 +55,9 @@ fn values_of_every_type_are_walked_over() {
         ),
         (r#"{"type":"array","items":"int"}"#, vec![0]),
         (r#"{"type":"array","items":"int"}"#, vec![4, 1, 1, 2, 1, 0]),
-        // Blocks with their size: the second is not what its count says, but is jumped over all the same.
-        (r#"{"type":"array","items":"int"}"#, vec![3, 4, 1, 1, 2, 1, 1, 0, 0]),
+        // The first and the last block with their size.
+        (r#"{"type":"array","items":"int"}"#, vec![3, 4, 1, 1, 2, 1, 1, 2, 1, 0]),
+        (r#"{"type":"array","items":["null","string"]}"#, vec![4, 0, 2, 2, b'x', 1, 2, 0, 0]),
         (r#"{"type":"map","values":"int"}"#, vec![2, 2, b'k', 1, 0]),
         (r#"{"type":"map","values":"int"}"#, vec![1, 6, 2, b'k', 1, 0]),
         // A list of records that hold themselves.
@@ -91,6 +92,8 @@ fn hostile_lengths_and_counts_are_errors() {
         (array, long(i64::MAX), cut),
         (array, [long(i64::MIN), long(i64::MAX)].concat(), cut),
         (array, [long(-1), long(-1)].concat(), negative),
+        (array, vec![1, 4, 1, 1, 0], "data block 1: the size of a block of items is wrong"),
+        (array, vec![3, 2, 1, 1, 0], cut),
         (r#"{"type":"map","values":"null"}"#, long(i64::MAX), cut),
         (r#"["null","int"]"#, vec![4], "data block 1: a union or enum has 2 choices, but choice 2 is taken"),
         (r#"["null","int"]"#, vec![1], "data block 1: a union or enum has 2 choices, but choice -1 is taken"),
@@ -110,7 +113,7 @@ fn any_number_of_values_without_bytes_costs_nothing() {
         {"name":"f","type":{"type":"fixed","name":"f0","size":0}}]}"#;
     for items in [r#""null""#, empty] {
         let skipped = format!(r#"{{"type":"array","items":{items}}}"#);
-        let data = [long(i64::MAX), long(i64::MAX), long(0), vec![W]].concat();
+        let data = [long(i64::MAX), long(i64::MIN), long(0), long(i64::MAX), long(0), vec![W]].concat();
         assert_eq!(decode(&skipped, 1, &data).unwrap(), [21], "{items}");
     }
     // 2^30 empty records in each other.
