@@ -36,6 +36,9 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+#[cfg(feature = "benches")]
+#[doc(hidden)]
+pub mod benches;
 pub mod catalog;
 mod deletion;
 mod error;

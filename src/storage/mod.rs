@@ -20,6 +20,8 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 pub(crate) use listing::{Listed, ListedFile, ListedStat, Listing, ListingMode, ListingOptions};
 pub(crate) use local::{LocalFiles, epoch_ms};
 pub(crate) use object::ObjectFiles;
+#[cfg(feature = "benches")]
+pub(crate) use object::paged;
 
 use crate::error::{Error, Result};
 use crate::table::Location;
@@ -176,6 +178,7 @@ impl Store {
     ///
     /// # Errors
     /// When the store doesn't say.
+    #[allow(dead_code)]
     pub(crate) async fn look_at(&self, paths: Vec<String>) -> Result<Vec<Option<ListedStat>>> {
         match &self.kind {
             StoreKind::Local(local) => local.look_at(paths).await,

@@ -1,0 +1,3 @@
+//! What this package's own benches reach into. Not a part of the API.
+
+pub mod listing;
