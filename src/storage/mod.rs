@@ -22,6 +22,8 @@ pub(crate) use listing::{Listed, ListedFile, ListedStat, Listing, ListingMode, L
 pub(crate) use local::{FileId, LocalFiles, epoch_ms};
 pub(crate) use object::ObjectFiles;
 pub(crate) use reading::{FileContent, requests_at_once};
+#[cfg(feature = "benches")]
+pub(crate) use object::paged;
 
 use crate::error::{Error, Result};
 use crate::table::Location;
@@ -187,6 +189,7 @@ impl Store {
     ///
     /// # Errors
     /// When the store doesn't say.
+    #[allow(dead_code)]
     pub(crate) async fn look_at(&self, paths: Vec<String>) -> Result<Vec<Option<ListedStat>>> {
         match &self.kind {
             StoreKind::Local(local) => local.look_at(paths).await,
