@@ -8,6 +8,7 @@ import json
 import shutil
 import subprocess
 import time
+from datetime import datetime, timezone
 from pathlib import Path
 
 import process
@@ -54,11 +55,14 @@ class Us:
 
     def run(self, table, operation):
         if operation == "expire":
+            older_than = datetime.fromtimestamp(table.older_than_ms / 1000, timezone.utc).isoformat(
+                timespec="milliseconds"
+            )
             call = [
                 "expire-snapshots",
                 str(table.folder),
                 "--older-than",
-                str(table.older_than_ms),
+                older_than,
                 "--retain-last",
                 "1",
                 "--dry-run",

@@ -52,8 +52,8 @@ QUICK_SIZES = {
     "append": {"snapshots": 100},
     "merge": {"snapshots": 100, "merge_at": 20},
     "files": {"entries": 500, "orphans": 5000},
-    "size-1": {"snapshots": 51},
-    "size-10": {"snapshots": 510},
+    "size-1": {"snapshots": 101},
+    "size-10": {"snapshots": 1010},
 }
 
 
