@@ -15,6 +15,7 @@ mod property;
 mod pyiceberg;
 mod races;
 mod stores;
+mod subtraction;
 mod support;
 mod table;
 mod watched;

@@ -23,6 +23,8 @@ use crate::table::{Location, PathRules, TableIdentity, TableMetadata};
 
 /// How many names an error lists.
 const NAMED_IN_ERRORS: usize = 5;
+/// How many unlisted files are looked at where the first that is missing stops the call.
+const LOOKED_AT_BEFORE_REFUSING: usize = 1000;
 /// How many files a guard looks at at once.
 const CONCURRENT_LOOKS: usize = 16;
 
@@ -146,14 +148,17 @@ pub(super) async fn refuse_unshown_files(
     if options.file_list_view.is_some() {
         return Ok(0);
     }
-    let unseen = references.unseen(task).await?;
+    // One of them is enough to refuse; a message that tells of a thousand tells enough.
+    let most = if options.allow_missing_files { usize::MAX } else { LOOKED_AT_BEFORE_REFUSING };
+    let unseen = references.unseen(task, most).await?;
+    let at_least = if unseen.len() == most { "at least " } else { "" };
     let looks: Vec<_> = unseen.iter().map(|file| async move { Ok((file, exists(file, stores).await?)) }).collect();
     let looks: Result<Vec<(&String, bool)>> =
         futures::stream::iter(looks).buffered(CONCURRENT_LOOKS).try_collect().await;
     let (hidden, missing): (Vec<_>, Vec<_>) = looks?.into_iter().partition(|(_, exists)| *exists);
     if !hidden.is_empty() {
         return refuse(format!(
-            "{} live files exist but the listing of their own folder did not show them: {}. Listing and metadata seem to \
+            "{at_least}{} live files exist but the listing of their own folder did not show them: {}. Listing and metadata seem to \
              name files differently, so orphans can't be told from live files",
             hidden.len(),
             some_of(&hidden)
@@ -165,7 +170,7 @@ pub(super) async fn refuse_unshown_files(
     }
     if !missing.is_empty() && !options.allow_missing_files {
         return refuse(format!(
-            "{} live files of the table do not exist: {}. The table is damaged, or this is not its folder. Restore them, \
+            "{at_least}{} live files of the table do not exist: {}. The table is damaged, or this is not its folder. Restore them, \
              expire the snapshots that need them, or give allow_missing_files => true to clean up all the same",
             missing.len(),
             some_of(&missing)

@@ -37,7 +37,7 @@ pub(super) struct References {
 }
 
 /// How many paths of live files are sampled.
-const SAMPLED_PATHS: usize = 1024;
+const SAMPLED_PATHS: usize = 4096;
 
 /// How many entries name live data and delete files in which place.
 #[derive(Debug, Default, Clone, Copy)]
@@ -207,7 +207,7 @@ impl References {
         task: &Arc<TaskContext>,
         mut on_file: impl FnMut(&str) -> Result<()>,
     ) -> Result<()> {
-        for file in self.unseen(task).await? {
+        for file in self.unseen(task, usize::MAX).await? {
             on_file(&file)?;
         }
         self.structure_elsewhere.iter().try_for_each(|file| on_file(file))?;
@@ -222,9 +222,9 @@ impl References {
         Ok(())
     }
 
-    /// Live files in the scope that no listed file was, under any of its names. Reads the manifests again, but only if
-    /// there may be such files.
-    pub(super) async fn unseen(&mut self, task: &Arc<TaskContext>) -> Result<Vec<String>> {
+    /// Live files in the scope that no listed file was, under any of its names; no more than `most` of them. Reads the
+    /// manifests again, but only if there may be such files.
+    pub(super) async fn unseen(&mut self, task: &Arc<TaskContext>, most: usize) -> Result<Vec<String>> {
         if self.live.unseen_count()? == 0 {
             return Ok(vec![]);
         }
@@ -237,12 +237,14 @@ impl References {
         }
         let mut known = HashSet::new();
         for_each_live_entry(&self.manifests, Reading::Strict, task, |entry| {
-            if scope.contains(entry.path) && live.is_unseen(entry.path)? && known.insert(entry.path.to_string()) {
+            let is_unseen = unseen.len() < most && scope.contains(entry.path) && live.is_unseen(entry.path)?;
+            if is_unseen && known.insert(entry.path.to_string()) {
                 unseen.push(entry.path.to_string());
             }
             Ok(())
         })
         .await?;
+        unseen.truncate(most);
         Ok(unseen)
     }
 }
