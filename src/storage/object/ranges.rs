@@ -107,8 +107,7 @@ impl RangeListing {
         let mut keys = self.keys_behind(range.start.as_ref()).fuse();
         let mut order = KeyOrder::behind(range.start.as_ref().map(Path::as_ref));
         loop {
-            let end = self.ranges.lock().end(range.id);
-            let mut page = self.next_page(&mut keys, &mut order, end.as_deref()).await?;
+            let mut page = self.next_page(&mut keys, &mut order, range.id).await?;
             let accepted = match page.is_empty() {
                 true => self.ranges.lock().accept_end(range.id),
                 false => self.ranges.lock().accept(range.id, &page),
@@ -141,13 +140,15 @@ impl RangeListing {
         &self,
         keys: &mut (impl futures::stream::FusedStream<Item = object_store::Result<ObjectMeta>> + Unpin),
         order: &mut KeyOrder,
-        end: Option<&str>,
+        range: usize,
     ) -> Result<Vec<ListedKey>> {
         let mut page: Vec<ListedKey> = Vec::new();
         let mut next = keys.try_next().await.map_err(|error| self.failed(error))?;
+        // Only now, since the range may have become shorter while the page was on its way.
+        let end = self.ranges.lock().end(range);
         while let Some(meta) = next {
             let key = order.next(meta).map_err(|(last, key)| self.out_of_order(&last, &key))?;
-            let reaches_end = end.is_some_and(|end| *key.key() >= *end);
+            let reaches_end = end.as_deref().is_some_and(|end| *key.key() >= *end);
             page.push(key);
             if reaches_end || page.len() == MAX_PAGE_KEYS {
                 break;

@@ -179,7 +179,7 @@ fn ranges_need_few_rounds() {
     let keys = counted(640_000);
     let live: Vec<String> = keys.iter().step_by(97).map(|key| format!("/{key}")).collect();
     let bucket = PagedBucket::new(keys, 1000);
-    for (concurrency, samples, share) in [(64, &live, 0.8), (8, &vec![], 0.4)] {
+    for (concurrency, samples, share) in [(64, &live, 0.8), (8, &vec![], 0.6)] {
         let (round, waiting) = (Arc::new(tokio::sync::Notify::new()), Arc::new(AtomicUsize::new(0)));
         let (wait, count) = (Arc::clone(&round), Arc::clone(&waiting));
         let bucket = bucket.clone().with_latency(Arc::new(move |_| {
