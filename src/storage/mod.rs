@@ -189,7 +189,6 @@ impl Store {
     ///
     /// # Errors
     /// When the store doesn't say.
-    #[allow(dead_code)]
     pub(crate) async fn look_at(&self, paths: Vec<String>) -> Result<Vec<Option<ListedStat>>> {
         match &self.kind {
             StoreKind::Local(local) => local.look_at(paths).await,
