@@ -41,14 +41,23 @@ pub(super) fn folders_of_deleted(files: &[FileOutcome]) -> BTreeSet<String> {
 }
 
 /// Removes those of the folders that are empty, and those above them that become empty by it. A folder that can't be
-/// removed stays: it is no file of the table, and nobody misses its removal.
-pub(super) async fn remove_emptied(table: &str, files: &LocalFiles, folders: BTreeSet<String>, roots: &Roots) {
+/// removed stays, and so does `kept`.
+pub(super) async fn remove_emptied(
+    table: &str,
+    files: &LocalFiles,
+    folders: BTreeSet<String>,
+    roots: &Roots,
+    kept: Option<Location>,
+) {
     let (files, table) = (files.clone(), table.to_string());
     let locations: Vec<Location> = roots.iter().map(|root| root.location.clone()).filter(Location::is_local).collect();
     let remove = move || {
-        let (roots, kept) = local_roots(&files, &locations);
+        let (roots, mut also_kept) = local_roots(&files, &locations);
+        if let Some(folder) = kept {
+            also_kept.extend(files.canonical(folder.path()).ok().flatten());
+        }
         for folder in folders {
-            remove_upwards(&table, &files, &roots, &kept, folder);
+            remove_upwards(&table, &files, &roots, &also_kept, folder);
         }
     };
     if let Err(error) = spawn_blocking(remove).await {
@@ -132,7 +141,8 @@ mod tests {
         };
         let outcomes: Vec<_> = deleted.iter().map(outcome).collect();
         deleted.iter().for_each(|name| fs::remove_file(root.join(name)).unwrap());
-        remove_emptied("t", &LocalFiles::new(None), folders_of_deleted(&outcomes), roots).await;
+        let kept = Some(at(&root.join("t/kept")));
+        remove_emptied("t", &LocalFiles::new(None), folders_of_deleted(&outcomes), roots, kept).await;
         let (mut left, mut pending) = (vec![], vec![root.to_path_buf()]);
         while let Some(folder) = pending.pop() {
             for entry in fs::read_dir(folder).unwrap().map(Result::unwrap).filter(|e| e.file_type().unwrap().is_dir()) {
@@ -160,9 +170,10 @@ mod tests {
     #[tokio::test]
     async fn the_folders_that_writers_expect_stay() {
         let root = tempfile::tempdir().unwrap();
-        let files = ["t/data/f", "t/metadata/f", "other/f", "t/f"];
+        let files = ["t/data/f", "t/metadata/f", "other/f", "t/f", "t/kept/a/f"];
         let roots = table(root.path(), &files);
-        assert_eq!(after_deleting(root.path(), &roots, &files).await, ["other", "t", "t/data", "t/metadata"]);
+        let left = after_deleting(root.path(), &roots, &files).await;
+        assert_eq!(left, ["other", "t", "t/data", "t/kept", "t/metadata"]);
     }
 
     #[tokio::test]

@@ -49,6 +49,8 @@ pub(crate) struct DeletionPlan {
     roots: Roots,
     /// True when files outside the roots were asked for explicitly.
     external_allowed: bool,
+    /// A folder that stays even if it becomes empty.
+    kept_folder: Option<Location>,
 }
 
 /// How a plan is carried out.
@@ -81,7 +83,12 @@ impl DeletionPlan {
         spare_unreachable(&mut files, &roots, external_allowed);
         let planned = files.iter().filter(|file| file.status == FileStatus::Planned).count();
         check_limits(&table, planned, limits)?;
-        Ok(Self { table, files, roots, external_allowed })
+        Ok(Self { table, files, roots, external_allowed, kept_folder: None })
+    }
+
+    /// Keeps this folder even if it becomes empty: the same call must find it again.
+    pub(crate) fn keeping_folder(self, folder: Location) -> Self {
+        Self { kept_folder: Some(folder), ..self }
     }
 
     /// Looks at the files that lie on a local disk, where a look costs next to nothing: what is gone already, or would
@@ -160,7 +167,7 @@ pub(crate) async fn delete_files(
     options: &DeletionOptions,
 ) -> Result<Vec<FileOutcome>> {
     let planned = plan.planned() as u64;
-    let DeletionPlan { table, mut files, roots, external_allowed } = plan;
+    let DeletionPlan { table, mut files, roots, external_allowed, kept_folder } = plan;
     let pace = Arc::new(Pace::new(options.concurrency));
     let executor = match Executor::new(stores, (!external_allowed).then_some(&roots), pace.clone()) {
         Ok(executor) => executor,
@@ -187,7 +194,7 @@ pub(crate) async fn delete_files(
         let deleted = files.iter().filter(|file| file.status == FileStatus::Deleted).count() as u64;
         return Err(Error::Cancelled { deleted, planned, committed: options.operation.committed() });
     }
-    remove_emptied_folders(&table, stores, &files, &roots).await;
+    remove_emptied_folders(&table, stores, &files, &roots, kept_folder).await;
     Ok(files)
 }
 
@@ -239,13 +246,19 @@ fn give_up(batch: &mut [FileOutcome], why: &str) {
     }
 }
 
-async fn remove_emptied_folders(table: &str, stores: &Stores, files: &[FileOutcome], roots: &Roots) {
+async fn remove_emptied_folders(
+    table: &str,
+    stores: &Stores,
+    files: &[FileOutcome],
+    roots: &Roots,
+    kept: Option<Location>,
+) {
     let folders = folders::folders_of_deleted(files);
     let Some(root) = roots.iter().find(|root| root.location.is_local()).filter(|_| !folders.is_empty()) else { return };
     if let Ok(store) = stores.store(&root.location)
         && let Some(local) = store.as_local()
     {
-        folders::remove_emptied(table, local, folders, roots).await;
+        folders::remove_emptied(table, local, folders, roots, kept).await;
     }
 }
 

@@ -128,7 +128,8 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
         considered: metrics.scanned_files_count,
     };
     let name = seen.name.clone();
-    let mut deletion = DeletionPlan::check(&name, orphans, metadata.roots(rules), false, &limits)?;
+    let deletion = DeletionPlan::check(&name, orphans, metadata.roots(rules), false, &limits)?;
+    let mut deletion = deletion.keeping_folder(scope.folder);
     deletion.preview(&stores).await?;
     let max_concurrent_deletes = options.max_concurrent_deletes;
     Ok(OrphanPlan { table: name, deletion, newest, max_concurrent_deletes, metrics, notices })
