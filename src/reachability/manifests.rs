@@ -282,3 +282,43 @@ fn column<'a>(batch: &'a RecordBatch, name: &'static str) -> Result<&'a dyn Arra
         Error::Engine(Arc::new(missing))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(added: Option<i32>, length: i64, partition_spec_id: Option<i32>) -> ManifestFile {
+        let expected = EntryCounts { added, existing: Some(0), deleted: Some(0) };
+        let reference = ManifestRef { location: "m".into(), length: Some(length), expected, encrypted: false };
+        ManifestFile { reference, partition_spec_id, snapshot_id: 1 }
+    }
+
+    /// What is known of the manifest when lists with these entries are read in this order, and whether they agree.
+    fn together(entries: &[ManifestFile]) -> (Option<i32>, Option<i64>, Option<i32>, bool) {
+        let mut distinct = DistinctManifests::default();
+        entries.iter().for_each(|entry| distinct.add_one(entry.clone()));
+        let [ManifestFile { reference, partition_spec_id, .. }] = &distinct.manifests[..] else {
+            panic!("{distinct:?}")
+        };
+        let agree = distinct.refuse_contradictions().is_ok();
+        (reference.expected.added, reference.length, *partition_spec_id, agree)
+    }
+
+    #[test]
+    fn a_list_may_leave_out_what_another_says_but_not_contradict_it() {
+        let known = entry(Some(3), 10, Some(1));
+        for (other, expected) in [
+            (known.clone(), (Some(3), Some(10), Some(1), true)),
+            (entry(None, 10, None), (Some(3), Some(10), Some(1), true)),
+            (entry(Some(-1), 10, None), (Some(3), Some(10), Some(1), true)),
+            (entry(Some(3), 11, Some(1)), (Some(3), Some(11), Some(1), true)),
+            (entry(Some(4), 10, Some(1)), (Some(4), Some(10), Some(1), false)),
+            (entry(Some(3), 10, Some(2)), (Some(3), Some(10), Some(2), false)),
+        ] {
+            let both = [known.clone(), other];
+            assert_eq!(together(&both), expected, "{both:?}");
+            let reversed = [both[1].clone(), both[0].clone()];
+            assert_eq!(together(&reversed), expected, "{reversed:?}");
+        }
+    }
+}

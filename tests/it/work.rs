@@ -167,3 +167,18 @@ async fn explain_analyze_shows_what_was_read() {
     let streams = bucket.session.context.task_ctx().session_config().target_partitions();
     assert!((3 * snapshots..=2 * snapshots + snapshots * streams).contains(&rows), "{rows} rows");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_small_memory_limit_changes_only_how_far_ahead_is_read() {
+    let mut history = appends();
+    history.delete_files(BEGIN_MS + (SNAPSHOTS + 1) * DAY_MS, ["a1"]);
+    let bucket = Bucket::new(history.build()).await;
+    for statement in [EXPIRE, REMOVE_ORPHANS] {
+        bucket.session.run("RESET datafusion.runtime.memory_limit").await.unwrap();
+        let mut unlimited = bucket.session.metrics(statement).await.unwrap();
+        bucket.session.run("SET datafusion.runtime.memory_limit = '32M'").await.unwrap();
+        let mut limited = bucket.session.metrics(statement).await.unwrap();
+        (unlimited.remove("elapsed_ms"), limited.remove("elapsed_ms"));
+        assert_eq!(limited, unlimited);
+    }
+}

@@ -21,7 +21,7 @@ use object_store::{
 use super::*;
 use crate::error::Error;
 use crate::scan::manifest::EntryCounts;
-use crate::scan::testing::{integers, real_file, texts};
+use crate::scan::testing::{SYNC, bytes, container, integers, long, real_file, texts};
 
 /// A folder with copies of real files, and a session that reads from it.
 struct Folder {
@@ -322,6 +322,49 @@ async fn reading_ahead_shrinks_to_the_memory_there_is() {
         assert_eq!(plan.log().files_read(), 100);
         assert_eq!(folder.session.runtime_env().memory_pool.reserved(), 0);
     }
+}
+
+/// A manifest of 3 MB in 100 blocks, uncompressed, whose entry `n` names the file `n`.
+fn large_manifest(entries: i64) -> Vec<u8> {
+    let schema = r#"{"type":"record","name":"manifest_entry","fields":[{"name":"status","type":"int","field-id":0},
+        {"name":"data_file","field-id":2,"type":{"type":"record","name":"r2","fields":[
+            {"name":"file_path","type":"string","field-id":100}]}}]}"#;
+    let entry = |n: i64| [long(1), bytes(format!("{n:0100}").as_bytes())].concat();
+    let numbers: Vec<i64> = (0..entries).collect();
+    let blocks: Vec<(i64, Vec<u8>)> = numbers
+        .chunks(entries as usize / 100)
+        .map(|numbers| (numbers.len() as i64, numbers.iter().flat_map(|n| entry(*n)).collect()))
+        .collect();
+    let blocks: Vec<(i64, &[u8])> = blocks.iter().map(|(count, data)| (*count, data.as_slice())).collect();
+    container(schema, "null", &blocks)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_manifest_is_decoded_in_parts_and_comes_whole_or_not_at_all() {
+    const ENTRIES: i64 = 30_000;
+    let folder = Folder::new();
+    let content = large_manifest(ENTRIES);
+    assert!(content.len() > 3_000_000);
+    let whole = folder.put("whole", &content);
+    let counts = |added: i64| EntryCounts { added: Some(added as i32), existing: Some(0), deleted: Some(0) };
+    let good = ManifestRef { expected: counts(ENTRIES), ..manifest(whole.clone()) };
+    let batches = folder.run(scan(vec![good.clone()], 1, OnUnreadable::Fail)).await.unwrap();
+    let numbers: Vec<i64> =
+        batches.iter().flat_map(|batch| texts(batch, "file_path")).map(|path| path.parse().unwrap()).collect();
+    assert_eq!(numbers, (0..ENTRIES).collect::<Vec<_>>(), "in order, each once");
+
+    let mut damaged = content.clone();
+    let last = content.len() - SYNC.len() - 200;
+    damaged[last] = 0xff;
+    let bad = [
+        ManifestRef { expected: counts(ENTRIES - 1), ..manifest(whole) },
+        manifest(folder.put("damaged", &damaged)),
+        manifest(folder.put("cut", &content[..content.len() - 1])),
+    ];
+    let plan = scan([&bad[..], &[good]].concat(), 4, OnUnreadable::Skip);
+    let batches = folder.run(plan.clone()).await.unwrap();
+    assert_eq!(rows_by_manifest(&batches, 4), [0, 0, 0, ENTRIES as usize]);
+    assert_eq!(plan.log().unreadable().iter().map(|file| file.index).collect::<Vec<_>>(), [0, 1, 2]);
 }
 
 #[tokio::test]
