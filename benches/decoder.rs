@@ -1,5 +1,5 @@
-//! Decoding of manifests and manifest lists to record batches, against decompressing the same blocks and nothing else, and
-//! against other Avro readers.
+//! Decoding of manifests and manifest lists to record batches, against decompressing the same blocks and nothing else,
+//! and against other Avro readers.
 //!
 //! `cargo bench --bench decoder --features benches`, and with `--no-default-features` for the build without C. Before
 //! Criterion's figures comes a table, in CPU time of this thread as the median of rounds in which all take turns.
@@ -82,13 +82,12 @@ fn main() {
 
 /// Prints the rows of the table.
 fn compare(case: &Case) {
-    let mut decoder = Decoder::default();
+    let (mut decoder, mut c_library) = (Decoder::default(), libdeflate());
     let mut decompression = Decompression::new(case.codec);
     let mut tasks = vec![
         Task::new("ours", || case.ours(&mut decoder)),
         Task::new("decompression alone", || decompression.all(&case.file)),
     ];
-    let mut c_library = libdeflate();
     if PURE_RUST && case.codec == Codec::Deflate {
         tasks.push(Task::new("libdeflate alone", || c_library.all(&case.file)));
     }

@@ -80,12 +80,12 @@ pub(crate) fn manifest_list_schema() -> SchemaRef {
 /// # Errors
 /// [`Error::Malformed`] when it is not a whole manifest list, when an entry has no path or an unknown content, or when it
 /// is encrypted.
-#[cfg(any(test, feature = "benches"))]
+#[cfg(test)]
 pub(crate) fn decode_manifest_list(path: &str, bytes: &[u8]) -> Result<RecordBatch> {
     decode_manifest_list_like(path, bytes, &mut vec![])
 }
 
-/// Like [`decode_manifest_list`], sharing the layout of lists that were decoded before.
+/// Decodes a whole manifest list. It shares the layout of one that was decoded before, if it was written alike.
 #[cfg(any(test, feature = "benches"))]
 pub(crate) fn decode_manifest_list_like(
     path: &str,
