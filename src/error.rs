@@ -86,6 +86,18 @@ pub enum Error {
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
 
+    /// A store did not list its keys in their order, so that a listing by ranges may have missed some.
+    #[error(
+        "listing {path}: {why}, so it can't be listed in parts at once. SET iceberg_maintenance.listing = 'sequential' and \
+         run the call again"
+    )]
+    ListingOrder {
+        /// The folder.
+        path: String,
+        /// Which keys came in which order.
+        why: String,
+    },
+
     /// A location can't be used: no such scheme is registered, or the path can't be expressed in the store.
     #[error("location {location} can't be used: {why}")]
     Location {

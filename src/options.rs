@@ -9,6 +9,7 @@ use datafusion::common::config_err;
 use datafusion::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 
 use crate::error::{Error, Result};
+use crate::storage::{ListingMode, ListingOptions};
 
 macro_rules! maintenance_options {
     ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:expr),* $(,)?) => {
@@ -85,6 +86,13 @@ maintenance_options! {
     /// How many deletes run at once when `max_concurrent_deletes` is not given; at least 1.
     max_concurrent_deletes: usize = 32,
 
+    /// How many folders or key ranges of an object store are listed at once; at least 1.
+    max_concurrent_listings: usize = 32,
+
+    /// How the keys of an object store are listed: `auto`, `ranges` (key ranges at once; only for stores that list in the
+    /// order of keys), `folders` (folders at once) or `sequential` (one listing).
+    listing: String = "auto".to_string(),
+
     /// How many reads of metadata files (manifest lists, manifests) run at once; at least 1.
     max_concurrent_reads: usize = 64,
 
@@ -107,6 +115,7 @@ impl MaintenanceOptions {
     pub(crate) fn check(&self) -> Result<()> {
         for (name, value) in [
             ("max_concurrent_deletes", self.max_concurrent_deletes),
+            ("max_concurrent_listings", self.max_concurrent_listings),
             ("max_concurrent_reads", self.max_concurrent_reads),
         ] {
             if value == 0 {
@@ -115,7 +124,16 @@ impl MaintenanceOptions {
                 });
             }
         }
-        Ok(())
+        ListingMode::parse(&self.listing).map(|_| ())
+    }
+
+    /// How folders are to be listed.
+    ///
+    /// # Errors
+    /// [`Error::Statement`] when `listing` is no such way.
+    pub(crate) fn listing_options(&self) -> Result<ListingOptions> {
+        let mode = ListingMode::parse(&self.listing)?;
+        Ok(ListingOptions { concurrency: self.max_concurrent_listings, mode, ..Default::default() })
     }
 }
 

@@ -307,6 +307,8 @@ struct History<'a> {
     metadata: &'a TableMetadata,
     by_id: HashMap<i64, &'a Snapshot>,
     refs: std::collections::BTreeMap<String, SnapshotRef>,
+    /// The names of the refs that point to a snapshot, by its id.
+    refs_by_head: HashMap<i64, Vec<String>>,
 }
 
 impl<'a> History<'a> {
@@ -321,7 +323,11 @@ impl<'a> History<'a> {
                 why: format!("ref main points to snapshot {}, which does not exist", main.snapshot_id),
             });
         }
-        Ok(Self { metadata, by_id, refs })
+        let mut refs_by_head: HashMap<i64, Vec<String>> = HashMap::new();
+        for (name, reference) in &refs {
+            refs_by_head.entry(reference.snapshot_id).or_default().push(name.clone());
+        }
+        Ok(Self { metadata, by_id, refs, refs_by_head })
     }
 
     /// A snapshot and its ancestors, newest first. Ends at a missing parent and where a cycle closes.
@@ -335,8 +341,7 @@ impl<'a> History<'a> {
 
     /// The refs that point to a snapshot. The current snapshot counts as `main`'s even if the refs disagree.
     fn refs_to(&self, id: i64) -> Vec<&str> {
-        let mut names: Vec<&str> =
-            self.refs.iter().filter(|(_, r)| r.snapshot_id == id).map(|(name, _)| name.as_str()).collect();
+        let mut names: Vec<&str> = self.refs_by_head.get(&id).into_iter().flatten().map(String::as_str).collect();
         if self.metadata.current_snapshot_id() == Some(id) && !names.contains(&MAIN_BRANCH) {
             names.push(MAIN_BRANCH);
         }
@@ -443,13 +448,7 @@ fn choose_by_policy(history: &History, policy: &RetentionPolicy, now_ms: i64) ->
         let limits = Limits { cutoff, minimum };
         walk_branch(history, name, branch.snapshot_id, limits, &mut reasons, &mut walked);
     }
-    let mut removed_refs: HashMap<i64, &str> = HashMap::new();
-    for gone in refs.iter().filter(|r| r.reason.removes()) {
-        let depth = if gone.kind == RefKind::Tag { 1 } else { usize::MAX };
-        for snapshot in history.ancestors(gone.snapshot_id).take(depth) {
-            removed_refs.entry(snapshot.snapshot_id).or_insert(&gone.name);
-        }
-    }
+    let removed_refs = reached_by_removed(history, &refs);
     for (id, snapshot) in &history.by_id {
         reasons.entry(*id).or_insert_with(|| match snapshot.timestamp_ms >= cutoff {
             true => Reason::YoungUnreferenced,
@@ -457,6 +456,23 @@ fn choose_by_policy(history: &History, policy: &RetentionPolicy, now_ms: i64) ->
         });
     }
     Ok((refs, reasons))
+}
+
+/// The snapshots that a ref which goes reaches, with the first such ref by name.
+fn reached_by_removed<'a>(history: &History, refs: &'a [RefDecision]) -> HashMap<i64, &'a str> {
+    let mut reached: HashMap<i64, &str> = HashMap::new();
+    let mut walked = HashSet::new();
+    for gone in refs.iter().filter(|r| r.reason.removes()) {
+        if gone.kind == RefKind::Tag {
+            reached.entry(gone.snapshot_id).or_insert(&gone.name);
+            continue;
+        }
+        // What lies behind a snapshot that another branch was walked over is reached by that branch.
+        for snapshot in history.ancestors(gone.snapshot_id).take_while(|snapshot| walked.insert(snapshot.snapshot_id)) {
+            reached.entry(snapshot.snapshot_id).or_insert(&gone.name);
+        }
+    }
+    reached
 }
 
 fn ref_reason(

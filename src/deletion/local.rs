@@ -36,8 +36,8 @@ enum Look {
     Deletable { size: u64 },
 }
 
-/// Says of many files what would become of them: the same decisions that [`delete`] takes, without deleting. `None` where
-/// the file would be deleted; its size is filled in.
+/// Says of many files what would become of them: the same decisions that [`delete`] takes, without deleting. `None`
+/// where the file would be deleted; its size is filled in.
 pub(super) async fn preview(
     files: &LocalFiles,
     targets: Vec<Target>,
@@ -45,7 +45,8 @@ pub(super) async fn preview(
 ) -> Result<Vec<(Option<FileStatus>, Option<u64>)>> {
     let files = files.clone();
     let look_at_all = move || {
-        let look = |target: &Target| match look(&files, target, roots.as_deref().map(Vec::as_slice)) {
+        let mut room = Room::new(&files, roots.as_deref().map(Vec::as_slice));
+        let look = |target: &Target| match room.look(target) {
             Ok(Look::Decided(status)) => (Some(status), None),
             Ok(Look::Deletable { size }) => (None, Some(size)),
             // What can't be looked at is tried, and then fails with its reason.
@@ -56,61 +57,97 @@ pub(super) async fn preview(
     spawn_blocking(look_at_all).await.map_err(|e| Error::io("looking at", "files", std::io::Error::other(e)))
 }
 
-/// Deletes one file. A folder is never deleted, a link is removed without touching what it leads to, a file that was written
-/// again since the plan was made is another file, and a path that leaves the `roots` through a linked folder is left alone
-/// (`None`: it may lead anywhere).
-pub(super) async fn delete(files: &LocalFiles, target: Target, roots: Option<Arc<Vec<String>>>) -> Result<FileStatus> {
+/// Deletes files, one after the other. A folder is never deleted, a link is removed without touching what it leads to,
+/// a file that was written again since the plan was made is another file, and a path that leaves the `roots` through a
+/// linked folder is left alone (`None`: it may lead anywhere).
+///
+/// Files of one folder should follow each other: where a folder leads is then looked up once.
+pub(super) async fn delete(
+    files: &LocalFiles,
+    targets: Vec<Target>,
+    roots: Option<Arc<Vec<String>>>,
+) -> Result<Vec<FileStatus>> {
     let files = files.clone();
-    spawn_blocking(move || delete_blocking(&files, &target, roots.as_deref().map(Vec::as_slice)))
-        .await
-        .map_err(|e| Error::io("deleting", "a file", std::io::Error::other(e)))?
-}
-
-fn delete_blocking(files: &LocalFiles, target: &Target, roots: Option<&[String]>) -> Result<FileStatus> {
-    if let Look::Decided(status) = look(files, target, roots)? {
-        return Ok(status);
-    }
-    let path = files.os_path(&target.location);
-    match fs::remove_file(&path) {
-        Ok(()) => {
-            remove_checksum(&path);
-            Ok(FileStatus::Deleted)
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(FileStatus::Missing),
-        Err(error) => Err(Error::io("deleting", target.location.to_string(), error)),
-    }
-}
-
-fn look(files: &LocalFiles, target: &Target, roots: Option<&[String]>) -> Result<Look> {
-    let metadata = match fs::symlink_metadata(files.os_path(&target.location)) {
-        Ok(metadata) => metadata,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            return Ok(Look::Decided(FileStatus::Missing));
-        }
-        Err(error) => return Err(Error::io("looking at", target.location.to_string(), error)),
+    let delete_all = move || {
+        let mut room = Room::new(&files, roots.as_deref().map(Vec::as_slice));
+        targets.iter().map(|target| room.delete(target).unwrap_or_else(|e| FileStatus::Failed(e.to_string()))).collect()
     };
-    if metadata.is_dir() {
-        return Ok(Look::Decided(FileStatus::Failed("it is a folder".into())));
-    }
-    if let (Some(planned), Ok(modified)) = (target.modified_ms, metadata.modified())
-        && epoch_ms(modified).is_none_or(|modified| modified > planned)
-    {
-        return Ok(Look::Decided(FileStatus::Spared(SkipReason::TooYoung)));
-    }
-    match roots {
-        Some(roots) if !stays_inside(files, &target.location, roots)? => {
-            Ok(Look::Decided(FileStatus::Spared(SkipReason::External)))
-        }
-        _ => Ok(Look::Deletable { size: metadata.len() }),
-    }
+    spawn_blocking(delete_all).await.map_err(|e| Error::io("deleting", "files", std::io::Error::other(e)))
 }
 
-/// True when the file's folder, with all links resolved, still lies in one of the roots.
-fn stays_inside(files: &LocalFiles, location: &Location, roots: &[String]) -> Result<bool> {
-    let Some((folder, name)) = location.path().rsplit_once('/') else { return Ok(false) };
-    let Some(folder) = files.canonical(if folder.is_empty() { "/" } else { folder })? else { return Ok(false) };
-    let path = format!("{}/{name}", folder.trim_end_matches('/'));
-    Ok(roots.iter().any(|root| is_below(&path, root)))
+/// Where files may be deleted.
+struct Room<'a> {
+    files: &'a LocalFiles,
+    /// With all links resolved; `None` means anywhere.
+    roots: Option<&'a [String]>,
+    /// The folder that was looked up last, and whether it lies in a root with all links resolved. Kept for the files of
+    /// one call only, which take milliseconds: a folder may be replaced by a link at any time.
+    last_folder: Option<(String, bool)>,
+}
+
+impl<'a> Room<'a> {
+    fn new(files: &'a LocalFiles, roots: Option<&'a [String]>) -> Self {
+        Self { files, roots, last_folder: None }
+    }
+
+    fn delete(&mut self, target: &Target) -> Result<FileStatus> {
+        if let Look::Decided(status) = self.look(target)? {
+            return Ok(status);
+        }
+        let path = self.files.os_path(&target.location);
+        match fs::remove_file(&path) {
+            Ok(()) => {
+                remove_checksum(&path);
+                Ok(FileStatus::Deleted)
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(FileStatus::Missing),
+            Err(error) => Err(Error::io("deleting", target.location.to_string(), error)),
+        }
+    }
+
+    fn look(&mut self, target: &Target) -> Result<Look> {
+        let metadata = match fs::symlink_metadata(self.files.os_path(&target.location)) {
+            Ok(metadata) => metadata,
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                return Ok(Look::Decided(FileStatus::Missing));
+            }
+            Err(error) => return Err(Error::io("looking at", target.location.to_string(), error)),
+        };
+        if metadata.is_dir() {
+            return Ok(Look::Decided(FileStatus::Failed("it is a folder".into())));
+        }
+        if let (Some(planned), Ok(modified)) = (target.modified_ms, metadata.modified())
+            && epoch_ms(modified).is_none_or(|modified| modified > planned)
+        {
+            return Ok(Look::Decided(FileStatus::Spared(SkipReason::TooYoung)));
+        }
+        let roots = self.roots;
+        match roots {
+            Some(roots) if !self.stays_inside(&target.location, roots)? => {
+                Ok(Look::Decided(FileStatus::Spared(SkipReason::External)))
+            }
+            _ => Ok(Look::Deletable { size: metadata.len() }),
+        }
+    }
+
+    /// True when the file's folder, with all links resolved, still lies in one of the roots, or is one.
+    fn stays_inside(&mut self, location: &Location, roots: &[String]) -> Result<bool> {
+        let Some((folder, name)) = location.path().rsplit_once('/') else { return Ok(false) };
+        if let Some((last, inside)) = &self.last_folder
+            && last == folder
+        {
+            return Ok(*inside);
+        }
+        let inside = match self.files.canonical(if folder.is_empty() { "/" } else { folder })? {
+            Some(canonical) => {
+                let path = format!("{}/{name}", canonical.trim_end_matches('/'));
+                roots.iter().any(|root| is_below(&path, root))
+            }
+            None => false,
+        };
+        self.last_folder = Some((folder.to_string(), inside));
+        Ok(inside)
+    }
 }
 
 /// Removes the checksum that Hadoop's local file system keeps beside a file, as Hadoop does when it deletes the file.
@@ -154,7 +191,7 @@ mod tests {
         fs::create_dir(root.path().join("folder")).unwrap();
         let delete = |name: &str| {
             let target = Target { location: at(&root.path().join(name)), modified_ms: None };
-            delete_blocking(&LocalFiles::new(None), &target, Some(&roots(root.path()))).unwrap()
+            Room::new(&LocalFiles::new(None), Some(&roots(root.path()))).delete(&target).unwrap()
         };
         assert_eq!(delete("f"), FileStatus::Deleted);
         assert_eq!(delete("f"), FileStatus::Missing);
@@ -174,8 +211,9 @@ mod tests {
         let targets = vec![target(1000), target(i64::MAX)];
         let seen = preview(&files, targets, Some(Arc::clone(&roots))).await.unwrap();
         assert_eq!(seen, [(Some(young.clone()), None), (None, Some(1))]);
-        assert_eq!(delete(&files, target(1000), Some(Arc::clone(&roots))).await.unwrap(), young);
-        assert_eq!(delete(&files, target(i64::MAX), Some(roots)).await.unwrap(), FileStatus::Deleted);
+        let targets = vec![target(1000), target(i64::MAX), target(i64::MAX)];
+        let expected = [young, FileStatus::Deleted, FileStatus::Missing];
+        assert_eq!(delete(&files, targets, Some(roots)).await.unwrap(), expected);
     }
 
     #[test]
@@ -186,7 +224,7 @@ mod tests {
         std::os::unix::fs::symlink(outside.path().join("theirs"), root.path().join("link")).unwrap();
         let delete = |name: &str, roots: Option<&[String]>| {
             let target = Target { location: at(&root.path().join(name)), modified_ms: None };
-            delete_blocking(&LocalFiles::new(None), &target, roots).unwrap()
+            Room::new(&LocalFiles::new(None), roots).delete(&target).unwrap()
         };
         let inside = roots(root.path());
         assert_eq!(delete("data/theirs", Some(&inside)), FileStatus::Spared(SkipReason::External));

@@ -1,29 +1,45 @@
 //! The one room that deletes.
 //!
-//! It takes a [`DeletionPlan`], which only the checks in this folder can make, never a path that somebody built. It works
-//! in batches; before each one the table's newest metadata is looked at again, and a file that became live meanwhile is
-//! spared: a plan only ever shrinks. What happened to each file is reported; a failure never stops the others.
+//! It takes a [`DeletionPlan`], which only the checks in this folder can make, never a path that somebody built. It
+//! works in batches; before each one the table's newest metadata is looked at again, and a file that became live
+//! meanwhile is spared: a plan only ever shrinks. What happened to each file is reported; a failure never stops the
+//! others.
+//!
+//! Deletes go many at a time: one request for the objects of a batch where the store takes that, one task for a chunk
+//! of local files. [`pace`] decides how many requests and tasks run at once.
 
+mod folders;
 mod guards;
 mod local;
 mod newest;
 mod object;
+mod pace;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use futures::StreamExt;
+use datafusion::error::DataFusionError;
+use tokio::task::JoinHandle;
 
 pub(crate) use guards::{Limits, check_limits};
 pub(crate) use newest::NewestMetadata;
 
+use local::Target;
+use object::{ObjectDeletes, Outcomes};
+use pace::Pace;
+
 use crate::error::{Error, Result};
 use crate::maintenance::Cancellation;
 use crate::report::{FileOutcome, FileStatus, Operation, SkipReason};
-use crate::storage::{StoreKind, Stores};
+use crate::storage::{LocalFiles, Store, StoreKind, Stores};
 use crate::table::{Location, Roots};
 
-/// How many files are checked against the newest metadata and deleted at once.
+/// How many files are checked against the newest metadata at once: as many as S3 deletes with one request.
 const BATCH: usize = 1000;
+/// How many batches are being deleted at once. More would gain little: S3 takes 3,500 deletes a second below a prefix.
+const BATCHES_AT_ONCE: usize = 4;
+/// How many local files one task deletes: few enough for a network disk, where each may take milliseconds.
+const LOCAL_CHUNK: usize = 100;
 
 /// Files that passed every check and may be deleted. Can't be made elsewhere, can only shrink.
 #[derive(Debug)]
@@ -33,12 +49,14 @@ pub(crate) struct DeletionPlan {
     roots: Roots,
     /// True when files outside the roots were asked for explicitly.
     external_allowed: bool,
+    /// A folder that stays even if it becomes empty.
+    kept_folder: Option<Location>,
 }
 
 /// How a plan is carried out.
 #[derive(Debug, Clone)]
 pub(crate) struct DeletionOptions {
-    /// How many deletes run at once.
+    /// How many requests to delete, or tasks that do, run at once.
     pub concurrency: usize,
     /// Stops the run between two batches.
     pub cancellation: Cancellation,
@@ -65,16 +83,21 @@ impl DeletionPlan {
         spare_unreachable(&mut files, &roots, external_allowed);
         let planned = files.iter().filter(|file| file.status == FileStatus::Planned).count();
         check_limits(&table, planned, limits)?;
-        Ok(Self { table, files, roots, external_allowed })
+        Ok(Self { table, files, roots, external_allowed, kept_folder: None })
     }
 
-    /// Looks at the files that lie on a local disk, where a look costs next to nothing: what is gone already, or would be
-    /// left alone at the delete, is noted, so that a dry run says the same as the real run. Sizes are filled in.
+    /// Keeps this folder even if it becomes empty: the same call must find it again.
+    pub(crate) fn keeping_folder(self, folder: Location) -> Self {
+        Self { kept_folder: Some(folder), ..self }
+    }
+
+    /// Looks at the files that lie on a local disk, where a look costs next to nothing: what is gone already, or would
+    /// be left alone at the delete, is noted, so that a dry run says the same as the real run. Sizes are filled in.
     ///
     /// # Errors
     /// When the table's folders can't be resolved.
     pub(crate) async fn preview(&mut self, stores: &Stores) -> Result<()> {
-        let executor = Executor::new(stores, (!self.external_allowed).then_some(&self.roots))?;
+        let roots = allowed_local_roots(stores, (!self.external_allowed).then_some(&self.roots))?;
         for batch in self.files.chunks_mut(BATCH) {
             let local: Vec<(usize, local::Target)> = batch
                 .iter()
@@ -88,7 +111,7 @@ impl DeletionPlan {
             let Some((_, first)) = local.first() else { continue };
             let Some(files) = stores.store(&first.location)?.as_local().cloned() else { continue };
             let (indexes, targets): (Vec<_>, Vec<_>) = local.into_iter().unzip();
-            let looks = local::preview(&files, targets, executor.local_roots.clone()).await?;
+            let looks = local::preview(&files, targets, roots.clone()).await?;
             for (index, (status, size)) in indexes.into_iter().zip(looks) {
                 let file = &mut batch[index];
                 file.bytes = file.bytes.or(size);
@@ -130,11 +153,13 @@ fn is_expressible(path: &str) -> bool {
 
 /// Deletes the files of a plan and says what became of each.
 ///
-/// A file that is gone already is no error. Failures are noted in the file's status; all other files are still tried. When
-/// the newest metadata can't be read any more, nothing further is deleted and the rest counts as failed.
+/// A file that is gone already is no error. Failures are noted in the file's status; all other files are still tried.
+/// When the newest metadata can't be read any more, nothing further is deleted and the rest counts as failed. Folders
+/// of a local disk that are empty afterwards, and were not before, are removed.
 ///
 /// # Errors
-/// [`Error::Cancelled`] between two batches; where nothing was committed, also before the first.
+/// [`Error::Cancelled`] between two batches; where nothing was committed, also before the first. Batches that had begun
+/// are finished first.
 pub(crate) async fn delete_files(
     plan: DeletionPlan,
     stores: &Stores,
@@ -142,34 +167,77 @@ pub(crate) async fn delete_files(
     options: &DeletionOptions,
 ) -> Result<Vec<FileOutcome>> {
     let planned = plan.planned() as u64;
-    let DeletionPlan { table, mut files, roots, external_allowed } = plan;
-    let executor = match Executor::new(stores, (!external_allowed).then_some(&roots)) {
+    let DeletionPlan { table, mut files, roots, external_allowed, kept_folder } = plan;
+    let pace = Arc::new(Pace::new(options.concurrency));
+    let executor = match Executor::new(stores, (!external_allowed).then_some(&roots), pace.clone()) {
         Ok(executor) => executor,
         Err(error) => {
             give_up(&mut files, &format!("the table's folders could not be looked at ({error})"));
             return Ok(files);
         }
     };
-    let mut deleted = 0;
-    let mut stopped: Option<String> = None;
-    for (index, batch) in files.chunks_mut(BATCH).enumerate() {
-        let may_stop = index > 0 || options.operation == Operation::RemoveOrphanFiles;
-        if may_stop && options.cancellation.is_cancelled() {
-            return Err(Error::Cancelled { deleted, planned, committed: options.operation.committed() });
-        }
-        if stopped.is_none() && batch.iter().any(|file| file.status == FileStatus::Planned) {
-            stopped = newest.spare_live_files(batch).await.err().map(|error| error.to_string());
-        }
-        match &stopped {
-            Some(why) => give_up(batch, &format!("the newest metadata could not be checked ({why})")),
-            None => executor.delete_batch(batch, options.concurrency).await,
-        }
-        for file in batch.iter() {
-            deleted += u64::from(file.status == FileStatus::Deleted);
-            tracing::info!(target: "iceberg_maintenance::audit", table, path = file.path, status = ?file.status, "delete");
+    let count = files.len();
+    let at_once = options.concurrency.clamp(1, BATCHES_AT_ONCE);
+    let mut batches = Batches { files: files.into_iter(), begun: 0, newest, stopped: None, pace, options };
+    let (mut files, mut running) = (Vec::with_capacity(count), VecDeque::new());
+    while let Some(batch) = batches.next().await {
+        // In a task of its own, so that it goes on while the metadata is looked at for the next one.
+        running.push_back(tokio::spawn(executor.clone().delete_batch(table.clone(), batch)));
+        if running.len() == at_once {
+            files.extend(first_done(&mut running).await?);
         }
     }
+    while !running.is_empty() {
+        files.extend(first_done(&mut running).await?);
+    }
+    if files.len() < count {
+        let deleted = files.iter().filter(|file| file.status == FileStatus::Deleted).count() as u64;
+        return Err(Error::Cancelled { deleted, planned, committed: options.operation.committed() });
+    }
+    remove_emptied_folders(&table, stores, &files, &roots, kept_folder).await;
     Ok(files)
+}
+
+/// Waits for the batch that began first.
+async fn first_done(running: &mut VecDeque<JoinHandle<Vec<FileOutcome>>>) -> Result<Vec<FileOutcome>> {
+    let Some(batch) = running.pop_front() else { return Ok(vec![]) };
+    batch.await.map_err(|error| Error::Engine(Arc::new(DataFusionError::ExecutionJoin(Box::new(error)))))
+}
+
+/// The batches of a run, each handed out right after its look at the newest metadata.
+struct Batches<'a> {
+    files: std::vec::IntoIter<FileOutcome>,
+    begun: usize,
+    newest: &'a mut NewestMetadata,
+    /// Why nothing further may be deleted.
+    stopped: Option<String>,
+    pace: Arc<Pace>,
+    options: &'a DeletionOptions,
+}
+
+impl Batches<'_> {
+    /// The next batch. `None` at the end and when the run was cancelled.
+    async fn next(&mut self) -> Option<Vec<FileOutcome>> {
+        // Looking at the metadata long before a delete may begin would be of little use.
+        let permit = self.pace.permit().await;
+        let may_stop = self.begun > 0 || self.options.operation == Operation::RemoveOrphanFiles;
+        if may_stop && self.options.cancellation.is_cancelled() {
+            return None;
+        }
+        let mut batch: Vec<FileOutcome> = self.files.by_ref().take(BATCH).collect();
+        self.begun += 1;
+        if batch.is_empty() {
+            return None;
+        }
+        if self.stopped.is_none() && batch.iter().any(|file| file.status == FileStatus::Planned) {
+            self.stopped = self.newest.spare_live_files(&mut batch).await.err().map(|error| error.to_string());
+        }
+        if let Some(why) = &self.stopped {
+            give_up(&mut batch, &format!("the newest metadata could not be checked ({why})"));
+        }
+        drop(permit);
+        Some(batch)
+    }
 }
 
 fn give_up(batch: &mut [FileOutcome], why: &str) {
@@ -178,52 +246,127 @@ fn give_up(batch: &mut [FileOutcome], why: &str) {
     }
 }
 
+async fn remove_emptied_folders(
+    table: &str,
+    stores: &Stores,
+    files: &[FileOutcome],
+    roots: &Roots,
+    kept: Option<Location>,
+) {
+    let folders = folders::folders_of_deleted(files);
+    let Some(root) = roots.iter().find(|root| root.location.is_local()).filter(|_| !folders.is_empty()) else { return };
+    if let Ok(store) = stores.store(&root.location)
+        && let Some(local) = store.as_local()
+    {
+        folders::remove_emptied(table, local, folders, roots, kept).await;
+    }
+}
+
+/// Carries out batches. Clones share everything.
 #[derive(Debug, Clone)]
 struct Executor {
     stores: Stores,
     /// Where local paths may lead, links resolved; `None` when external files were asked for.
     local_roots: Option<Arc<Vec<String>>>,
+    pace: Arc<Pace>,
+    objects: Arc<ObjectDeletes>,
+}
+
+/// The files of a batch that lie in one store, by their index in the batch.
+struct Share {
+    store: Store,
+    /// A file of it, for its scheme and authority.
+    first: Location,
+    targets: Vec<(usize, Target)>,
 }
 
 impl Executor {
-    fn new(stores: &Stores, roots: Option<&Roots>) -> Result<Self> {
-        let Some(roots) = roots else { return Ok(Self { stores: stores.clone(), local_roots: None }) };
-        let local = roots.iter().find(|root| root.location.is_local());
-        let local_roots = match local.map(|root| stores.store(&root.location)).transpose()? {
-            Some(store) => store.as_local().map(|files| local::canonical_roots(files, roots)).transpose()?,
-            None => None,
-        };
-        // Without a local root no local path is allowed.
-        Ok(Self { stores: stores.clone(), local_roots: Some(Arc::new(local_roots.unwrap_or_default())) })
+    fn new(stores: &Stores, roots: Option<&Roots>, pace: Arc<Pace>) -> Result<Self> {
+        let local_roots = allowed_local_roots(stores, roots)?;
+        let objects = Arc::new(ObjectDeletes::new(pace.clone()));
+        Ok(Self { stores: stores.clone(), local_roots, pace, objects })
     }
 
-    async fn delete_batch(&self, batch: &mut [FileOutcome], concurrency: usize) {
-        let work: Vec<_> = batch
-            .iter()
-            .enumerate()
-            .filter(|(_, file)| file.status == FileStatus::Planned)
-            .map(|(index, file)| {
-                let (path, modified_ms) = (file.path.clone(), file.modified_ms);
-                async move { (index, self.delete(&path, modified_ms).await) }
-            })
-            .collect();
-        let outcomes: Vec<(usize, FileStatus)> =
-            futures::stream::iter(work).buffer_unordered(concurrency.max(1)).collect().await;
-        for (index, status) in outcomes {
+    /// Deletes what is planned of a batch and returns the batch with what became of it.
+    async fn delete_batch(self, table: String, mut batch: Vec<FileOutcome>) -> Vec<FileOutcome> {
+        let shares = self.shares(&mut batch);
+        let deletes: Vec<_> = shares.into_iter().map(|share| self.delete_share(share)).collect();
+        for (index, status) in futures::future::join_all(deletes).await.into_iter().flatten() {
             batch[index].status = status;
+        }
+        for file in &mut batch {
+            // Would be a fault of ours; a file must not count as deleted by it.
+            if file.status == FileStatus::Planned {
+                file.status = FileStatus::Failed("what became of it is unknown".into());
+            }
+            tracing::info!(target: "iceberg_maintenance::audit", table, path = file.path, status = ?file.status, "delete");
+        }
+        batch
+    }
+
+    /// Sorts the planned files of a batch by store. What lies in no store that is known has failed.
+    fn shares(&self, batch: &mut [FileOutcome]) -> Vec<Share> {
+        let mut shares: Vec<Share> = Vec::new();
+        for (index, file) in batch.iter_mut().enumerate().filter(|(_, file)| file.status == FileStatus::Planned) {
+            if let Err(error) = self.add_to_share(&mut shares, index, file) {
+                file.status = FileStatus::Failed(error.to_string());
+            }
+        }
+        shares
+    }
+
+    fn add_to_share(&self, shares: &mut Vec<Share>, index: usize, file: &FileOutcome) -> Result<()> {
+        let location = Location::parse(&file.path)?;
+        let same_store = |share: &Share| {
+            share.first.scheme() == location.scheme() && share.first.authority() == location.authority()
+        };
+        let at = match shares.iter().position(same_store) {
+            Some(known) => known,
+            None => {
+                let store = self.stores.store(&location)?;
+                shares.push(Share { store, first: location.clone(), targets: vec![] });
+                shares.len() - 1
+            }
+        };
+        shares[at].targets.push((index, Target { location, modified_ms: file.modified_ms }));
+        Ok(())
+    }
+
+    async fn delete_share(&self, share: Share) -> Outcomes {
+        match share.store.kind() {
+            StoreKind::Local(files) => self.delete_local(files, share.targets).await,
+            StoreKind::Object(store) => {
+                let files = share.targets.into_iter().map(|(index, target)| (index, target.location)).collect();
+                self.objects.delete(store, files).await
+            }
         }
     }
 
-    async fn delete(&self, path: &str, modified_ms: Option<i64>) -> FileStatus {
-        let outcome = async {
-            let location = Location::parse(path)?;
-            match self.stores.store(&location)?.kind() {
-                StoreKind::Local(files) => {
-                    local::delete(files, local::Target { location, modified_ms }, self.local_roots.clone()).await
-                }
-                StoreKind::Object(objects) => object::delete(objects, &location).await,
-            }
-        };
-        outcome.await.unwrap_or_else(|error: Error| FileStatus::Failed(error.to_string()))
+    /// Deletes local files in chunks, as many at once as may be. Files of one folder stay together.
+    async fn delete_local(&self, files: &LocalFiles, mut targets: Vec<(usize, Target)>) -> Outcomes {
+        targets.sort_by(|(_, a), (_, b)| a.location.path().cmp(b.location.path()));
+        let chunks: Vec<_> =
+            targets.chunks(LOCAL_CHUNK).map(|chunk| self.delete_chunk(files, chunk.to_vec())).collect();
+        futures::future::join_all(chunks).await.into_iter().flatten().collect()
     }
+
+    async fn delete_chunk(&self, files: &LocalFiles, chunk: Vec<(usize, Target)>) -> Outcomes {
+        let _permit = self.pace.permit().await;
+        let (indexes, targets): (Vec<usize>, Vec<Target>) = chunk.into_iter().unzip();
+        match local::delete(files, targets, self.local_roots.clone()).await {
+            Ok(statuses) => indexes.into_iter().zip(statuses).collect(),
+            Err(error) => indexes.into_iter().map(|index| (index, FileStatus::Failed(error.to_string()))).collect(),
+        }
+    }
+}
+
+/// Where local paths may lead, links resolved. `None` when they may lead anywhere.
+fn allowed_local_roots(stores: &Stores, roots: Option<&Roots>) -> Result<Option<Arc<Vec<String>>>> {
+    let Some(roots) = roots else { return Ok(None) };
+    let local = roots.iter().find(|root| root.location.is_local());
+    let store = local.map(|root| stores.store(&root.location)).transpose()?;
+    let files = store.as_ref().and_then(Store::as_local);
+    let canonical = files.map(|files| local::canonical_roots(files, roots)).transpose()?;
+    // Without a local root no local path is allowed.
+    Ok(Some(Arc::new(canonical.unwrap_or_default())))
 }

@@ -7,8 +7,10 @@ use datafusion::execution::TaskContext;
 
 use crate::catalog::{LoadedTable, TableHandle};
 use crate::error::{Error, Result};
-use crate::reachability::live_files::{FileIdentity, LiveFiles, LiveFilesBuilder, Liveness};
-use crate::reachability::{Reading, for_each_live_entry, insert_metadata_files, list_manifests};
+use crate::reachability::{
+    FileIdentity, LiveFiles, LiveFilesBuilder, Liveness, NamedBy, Reading, for_each_live_entry, insert_metadata_files,
+    list_manifests,
+};
 use crate::report::{FileOutcome, FileStatus, SkipReason};
 use crate::storage::Stores;
 use crate::table::{Snapshot, TableMetadata};
@@ -49,9 +51,9 @@ impl NewestMetadata {
 
     /// Takes what `seen` itself names for live: metadata that was made from the plan itself names nothing that may go.
     pub(crate) fn with_own_files(mut self) -> Result<Self> {
-        let mut live = LiveFilesBuilder::new(self.identity.clone(), self.task.memory_pool());
+        let mut live = LiveFilesBuilder::new(self.identity.clone(), &self.task);
         insert_metadata_files(&self.seen.metadata, &mut live)?;
-        self.live_since.push(live.build());
+        self.live_since.push(live.build()?);
         Ok(self)
     }
 
@@ -66,9 +68,11 @@ impl NewestMetadata {
     /// When the newest metadata can't be read, or belongs to another table. Then nothing may be deleted any more.
     pub(crate) async fn spare_live_files(&mut self, batch: &mut [FileOutcome]) -> Result<()> {
         self.look_again().await?;
-        for file in batch.iter_mut().filter(|file| file.status == FileStatus::Planned) {
-            if self.live_since.iter_mut().any(|live| live.probe(&file.path) != Liveness::Dead) {
-                file.status = FileStatus::Spared(SkipReason::LiveAgain);
+        for live in &mut self.live_since {
+            for file in batch.iter_mut().filter(|file| file.status == FileStatus::Planned) {
+                if live.probe(&file.path)? != Liveness::Dead {
+                    file.status = FileStatus::Spared(SkipReason::LiveAgain);
+                }
             }
         }
         Ok(())
@@ -93,7 +97,7 @@ impl NewestMetadata {
     }
 
     async fn add(&mut self, newest: LoadedTable) -> Result<()> {
-        let mut live = LiveFilesBuilder::new(self.identity.clone(), self.task.memory_pool());
+        let mut live = LiveFilesBuilder::new(self.identity.clone(), &self.task);
         insert_metadata_files(&newest.metadata, &mut live)?;
         self.add_snapshots(&newest.metadata, Reading::Strict, &mut live).await?;
         let unread: Vec<&String> =
@@ -106,7 +110,7 @@ impl NewestMetadata {
         }
         self.checked_metadata.extend(newest.other_metadata_locations.iter().cloned());
         self.checked_metadata.insert(newest.metadata.metadata_location().to_string());
-        self.live_since.push(live.build());
+        self.live_since.push(live.build()?);
         self.seen = newest;
         Ok(())
     }
@@ -122,11 +126,11 @@ impl NewestMetadata {
         let snapshots: Vec<_> = metadata.snapshots().iter().filter(new).collect();
         let listed = list_manifests(&snapshots, reading, &self.task).await?;
         for manifest in &listed.manifests {
-            live.insert(&manifest.reference.location, false)?;
+            live.insert(&manifest.reference.location, NamedBy::Metadata, false)?;
         }
         let mut unread = listed.manifests;
         unread.retain(|manifest| !self.checked_manifests.contains(&manifest.reference.location));
-        for_each_live_entry(&unread, reading, &self.task, |entry| live.insert(entry.path, false)).await?;
+        for_each_live_entry(&unread, reading, &self.task, |entry| live.insert(entry.path, NamedBy::Manifest, false)).await?;
         self.checked_snapshots.extend(snapshots.iter().map(|snapshot| snapshot.snapshot_id));
         self.checked_manifests.extend(unread.into_iter().map(|manifest| manifest.reference.location));
         Ok(())

@@ -3,6 +3,7 @@
 //! `sql/` turns every spelling of a statement into [`Arguments`] by the [`Parameter`]s of a [`Procedure`]; the procedure
 //! turns these into its own options. From there on nothing knows of SQL.
 
+mod collected;
 pub(crate) mod expire_snapshots;
 pub(crate) mod remove_orphan_files;
 
@@ -11,6 +12,8 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+
+use collected::CollectedFiles;
 
 use crate::catalog::LoadedTable;
 use crate::error::{Error, Result};

@@ -126,12 +126,9 @@ pub(crate) async fn list_manifests(
 
 /// True if the summary of a snapshot counts more live files than its manifest list does. Writers need not write one.
 fn is_short(listed: LiveCounts, snapshot: &Snapshot) -> bool {
-    let total = |name| {
-        let value = snapshot.summary.as_ref()?.get(name)?;
-        value.as_str().map_or_else(|| value.as_i64(), |text| text.parse().ok())
-    };
-    let short = |count: Option<i64>, name| count.zip(total(name)).is_some_and(|(count, total)| count < total);
-    short(listed.data, "total-data-files") || short(listed.deletes, "total-delete-files")
+    let Some(summary) = &snapshot.summary else { return false };
+    let short = |count: Option<i64>, total: Option<i64>| count.zip(total).is_some_and(|(count, total)| count < total);
+    short(listed.data, summary.total_data_files) || short(listed.deletes, summary.total_delete_files)
 }
 
 fn partitions(task: &TaskContext) -> usize {

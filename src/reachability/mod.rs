@@ -4,11 +4,21 @@
 //! manifest lists, statistics and metadata files are live if something that stays names them. What may go is decided by
 //! set difference over all retained snapshots, never by ancestry: there is no shortcut that skips the subtraction.
 
-pub(crate) mod live_files;
+mod buckets;
+mod identity;
+mod live_files;
 mod manifests;
+mod names;
+mod probe;
+mod record;
+mod spill;
 
-pub(crate) use live_files::{FileIdentity, LiveFiles, LiveFilesBuilder, Liveness};
+pub(crate) use identity::{FileIdentity, KnownFiles};
+pub(crate) use live_files::{LiveFiles, LiveFilesBuilder, Liveness, NamedBy};
 pub(crate) use manifests::{ListedManifests, ManifestFile, Reading, for_each_live_entry, list_manifests};
+pub(crate) use names::{FileNames, FileNamesBuilder};
+pub(crate) use probe::{Candidate, Probe};
+pub(crate) use record::{Reader as RecordReader, Writer as RecordWriter};
 
 use crate::error::Result;
 use crate::table::TableMetadata;
@@ -16,16 +26,17 @@ use crate::table::TableMetadata;
 /// Adds every file that table metadata itself names: manifest lists, inline manifests, statistics of both kinds, the
 /// metadata log and the metadata file itself. What manifest lists and manifests name needs a scan.
 pub(crate) fn insert_metadata_files(metadata: &TableMetadata, live: &mut LiveFilesBuilder) -> Result<()> {
-    live.insert(metadata.metadata_location(), false)?;
+    let mut insert = |file: &str| live.insert(file, NamedBy::Metadata, false);
+    insert(metadata.metadata_location())?;
     for entry in metadata.metadata_log() {
-        live.insert(&entry.metadata_file, false)?;
+        insert(&entry.metadata_file)?;
     }
     for statistics in metadata.statistics().iter().chain(metadata.partition_statistics()) {
-        live.insert(&statistics.statistics_path, false)?;
+        insert(&statistics.statistics_path)?;
     }
     for snapshot in metadata.snapshots() {
         for file in snapshot.manifest_list.iter().chain(snapshot.manifests.iter().flatten()) {
-            live.insert(file, false)?;
+            insert(file)?;
         }
     }
     Ok(())

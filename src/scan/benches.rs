@@ -6,6 +6,7 @@ use super::EntryCounts;
 use super::avro::Layout;
 use super::manifest::{ManifestFile, check_counts};
 use super::manifest_list::decode_manifest_list_like;
+pub(crate) use super::manifest_list::{KnownEntries, decode_new_entries, inflate_list};
 use crate::error::Result;
 
 /// Decodes the files of one table, one after the other.

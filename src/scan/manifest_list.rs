@@ -131,6 +131,17 @@ fn expected_rows(promised: u64) -> usize {
     usize::try_from(promised).unwrap_or(usize::MAX).min(MAX_EXPECTED_ROWS)
 }
 
+/// Decompresses the blocks of a list; how many bytes they are.
+#[cfg(feature = "benches")]
+pub(crate) fn inflate_list(path: &str, bytes: &[u8]) -> Result<usize> {
+    let inflate = || {
+        let file = AvroFile::<_, SLOTS>::open_like(bytes, &WANTED, [])?;
+        let mut decompressor = file.decompressor();
+        file.blocks().try_fold(0, |sum, block| Ok(sum + file.records(block, &mut decompressor)?.bytes()))
+    };
+    inflate().map_err(|why: Corrupt| malformed(path, why))
+}
+
 fn entry<'a>(row: &Row<'a, SLOTS>) -> avro::Result<ManifestListEntry<'a>> {
     let path = row.bytes(PATH).filter(|path| !path.is_empty()).ok_or("an entry has no manifest_path")?;
     let content = row.integer(CONTENT).unwrap_or(0);

@@ -1,5 +1,7 @@
 //! Local files, through `std::fs`.
 
+mod walk;
+
 use std::collections::HashSet;
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -7,18 +9,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::StreamExt;
-use futures::stream::BoxStream;
-use tokio::sync::mpsc;
+use futures::{StreamExt, TryStreamExt};
 use tokio::task::spawn_blocking;
 
-use super::{FileStat, Listed, ListedFile};
+use super::{FileStat, ListedStat, Listing, ListingOptions};
 use crate::error::{Error, Result};
 use crate::table::Location;
 use crate::table::location::normalize_local;
 
-/// How many entries a listing hands over at once.
-const LISTING_BATCH: usize = 1024;
+/// How many files one task looks at.
+const LOOK_BATCH: usize = 1024;
 
 /// The local file system, or the part of it below a prefix.
 #[derive(Debug, Clone)]
@@ -66,31 +66,25 @@ impl LocalFiles {
         }
     }
 
-    /// Which of the candidates are one of the other files under another name: the same device and inode, links followed.
+    /// Which files these paths lead to, links followed; `None` for those that don't exist.
     ///
     /// # Errors
     /// When the file system doesn't say.
-    pub(crate) async fn same_files(&self, candidates: Vec<String>, others: Vec<String>) -> Result<HashSet<String>> {
+    pub(crate) async fn identities(&self, paths: Vec<String>) -> Result<Vec<Option<FileId>>> {
         let local = self.clone();
-        blocking(move || {
-            let identity_of = |path: &String| match fs::metadata(local.os_path_of(path)) {
-                Ok(metadata) => Ok(identity(&metadata)),
-                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
-                Err(error) => Err(Error::io("looking at", path.clone(), error)),
-            };
-            let mut identities = HashSet::new();
-            for path in &others {
-                identities.extend(identity_of(path)?);
-            }
-            let mut same = HashSet::new();
-            for path in candidates {
-                if identity_of(&path)?.is_some_and(|identity| identities.contains(&identity)) {
-                    same.insert(path);
-                }
-            }
-            Ok(same)
-        })
-        .await
+        blocking(move || paths.iter().map(|path| local.identity(path)).collect()).await
+    }
+
+    /// Which file this path leads to, links followed; `None` if it doesn't exist.
+    ///
+    /// # Errors
+    /// When the file system doesn't say.
+    pub(crate) fn identity(&self, path: &str) -> Result<Option<FileId>> {
+        match fs::metadata(self.os_path_of(path)) {
+            Ok(metadata) => Ok(identity(&metadata)),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+            Err(error) => Err(Error::io("looking at", path, error)),
+        }
     }
 
     /// Where the links directly in these folders lead. Folders are read, files are not looked at.
@@ -191,37 +185,43 @@ impl LocalFiles {
         .await
     }
 
-    pub(super) fn list(&self, folder: &Location) -> BoxStream<'static, Result<Listed>> {
-        let (sender, receiver) = mpsc::channel(4);
-        let (local, folder) = (self.clone(), folder.clone());
-        spawn_blocking(move || {
-            let root = normalize_local(folder.path()).into_owned();
-            let mut walk = Walk { local, batch: Vec::with_capacity(LISTING_BATCH), sender };
-            let outcome = walk.folder(&folder, root);
-            // A receiver that is gone no longer wants the listing; nothing is left to tell it.
-            let _ = match outcome {
-                Ok(()) => walk.flush(),
-                Err(error) => walk.sender.blocking_send(Err(error)).map_err(|_| Gone),
-            };
-        });
-        futures::stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) })
-            .flat_map(|batch: Result<Vec<Listed>>| match batch {
-                Ok(batch) => futures::stream::iter(batch).map(Ok).left_stream(),
-                Err(error) => futures::stream::once(async { Err(error) }).right_stream(),
+    pub(super) async fn look_at(&self, paths: Vec<String>) -> Result<Vec<Option<ListedStat>>> {
+        let looks = paths.chunks(LOOK_BATCH).map(|chunk| {
+            let (local, chunk) = (self.clone(), chunk.to_vec());
+            blocking(move || {
+                let look = |path: &String| match fs::symlink_metadata(local.os_path_of(path)) {
+                    Ok(metadata) => Ok(metadata.is_file().then(|| listed_stat(&metadata))),
+                    Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+                    Err(error) => Err(Error::io("looking at", path.clone(), error)),
+                };
+                chunk.iter().map(look).collect::<Result<Vec<_>>>()
             })
-            .boxed()
+        });
+        let parallel = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        futures::stream::iter(looks.collect::<Vec<_>>()).buffered(parallel).try_concat().await
+    }
+
+    pub(crate) fn list(&self, folder: &Location, options: ListingOptions) -> Listing {
+        walk::list(self.clone(), folder, &options)
     }
 }
 
-/// Device and inode, where there is such a thing.
+/// What tells a file from all others, whatever its names: device and inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+/// `None` where there is no such thing.
 #[cfg(unix)]
-fn identity(metadata: &fs::Metadata) -> Option<(u64, u64)> {
+fn identity(metadata: &fs::Metadata) -> Option<FileId> {
     use std::os::unix::fs::MetadataExt;
-    Some((metadata.dev(), metadata.ino()))
+    Some(FileId { device: metadata.dev(), inode: metadata.ino() })
 }
 
 #[cfg(not(unix))]
-fn identity(_: &fs::Metadata) -> Option<(u64, u64)> {
+fn identity(_: &fs::Metadata) -> Option<FileId> {
     None
 }
 
@@ -261,82 +261,8 @@ fn sync_folder(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// The receiver of a listing went away.
-struct Gone;
-
-/// A depth-first walk that hands its findings over in batches.
-struct Walk {
-    local: LocalFiles,
-    batch: Vec<Listed>,
-    sender: mpsc::Sender<Result<Vec<Listed>>>,
-}
-
-impl Walk {
-    fn folder(&mut self, folder: &Location, root: String) -> Result<()> {
-        let failed = |path: &str, e| Error::io("listing", folder.with_path(path).to_string(), e);
-        let os_root = self.local.os_path_of(&root);
-        if !fs::metadata(&os_root).map_err(|e| failed(&root, e))?.is_dir() {
-            return Err(Error::Location { location: folder.to_string(), why: "it is a file, not a folder".into() });
-        }
-        let mut pending = vec![(root.trim_end_matches('/').to_string(), os_root)];
-        let mut is_root = true;
-        while let Some((path, os_path)) = pending.pop() {
-            let entries = match fs::read_dir(&os_path) {
-                Ok(entries) => entries,
-                Err(error) if error.kind() == ErrorKind::NotFound && !is_root => continue,
-                Err(error) => return Err(failed(&path, error)),
-            };
-            is_root = false;
-            for entry in entries {
-                let entry = entry.map_err(|e| failed(&path, e))?;
-                if let Some(subfolder) = self.entry(&path, &entry).map_err(|e| failed(&path, e))? {
-                    pending.push((subfolder, entry.path()));
-                }
-                if self.batch.len() >= LISTING_BATCH && self.flush().is_err() {
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Notes one entry; returns the path of a folder to look into.
-    fn entry(&mut self, parent: &str, entry: &fs::DirEntry) -> std::io::Result<Option<String>> {
-        let name = entry.file_name();
-        let Some(name) = name.to_str() else {
-            let path = format!("{parent}/{}", name.to_string_lossy());
-            self.batch.push(Listed::Unusable { path, why: "its name is not UTF-8" });
-            return Ok(None);
-        };
-        let path = format!("{parent}/{name}");
-        let kind = entry.file_type()?;
-        let found = if kind.is_dir() {
-            return Ok(Some(path));
-        } else if kind.is_symlink() {
-            // A link that can't be followed is never deleted and protects nothing.
-            let target = self.local.canonical(&path).ok().flatten();
-            Listed::Link { path, target }
-        } else if kind.is_file() {
-            match entry.metadata() {
-                Ok(metadata) => {
-                    let modified_ms = metadata.modified().ok().and_then(epoch_ms);
-                    Listed::File(ListedFile { path, size: metadata.len(), modified_ms })
-                }
-                // Somebody deleted it between the two calls: there is nothing to list.
-                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-                Err(error) => return Err(error),
-            }
-        } else {
-            Listed::Unusable { path, why: "it is neither a file nor a folder" }
-        };
-        self.batch.push(found);
-        Ok(None)
-    }
-
-    fn flush(&mut self) -> std::result::Result<(), Gone> {
-        let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(LISTING_BATCH));
-        self.sender.blocking_send(Ok(batch)).map_err(|_| Gone)
-    }
+fn listed_stat(metadata: &fs::Metadata) -> ListedStat {
+    ListedStat { size: metadata.len(), modified_ms: metadata.modified().ok().and_then(epoch_ms) }
 }
 
 pub(crate) fn epoch_ms(time: std::time::SystemTime) -> Option<i64> {
@@ -354,16 +280,16 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
 
 #[cfg(test)]
 mod tests {
-    use futures::TryStreamExt;
-
     use super::*;
+    use crate::storage::{Listed, ListedFile};
 
     fn at(path: &Path) -> Location {
         Location::parse(path.to_str().unwrap()).unwrap()
     }
 
     async fn listed(folder: &Path) -> Vec<Listed> {
-        let mut found: Vec<_> = LocalFiles::new(None).list(&at(folder)).try_collect().await.unwrap();
+        let listing = LocalFiles::new(None).list(&at(folder), ListingOptions::default());
+        let mut found = listing.try_concat().await.unwrap();
         found.sort_by_key(|entry| match entry {
             Listed::File(file) => file.path.clone(),
             Listed::Link { path, .. } | Listed::Unusable { path, .. } => path.clone(),
@@ -383,7 +309,10 @@ mod tests {
         std::os::unix::fs::symlink(outside.path(), folder.path().join("link")).unwrap();
         let root = fs::canonicalize(folder.path()).unwrap();
         let found = listed(&root).await;
-        let files: Vec<_> = found.iter().filter(|f| matches!(f, Listed::File(file) if file.size == 2)).collect();
+        let files: Vec<_> = found
+            .iter()
+            .filter(|f| matches!(f, Listed::File(file) if file.stat.is_some_and(|stat| stat.size == 2)))
+            .collect();
         assert_eq!(files.len(), 4, "{found:?}");
         let target = fs::canonicalize(outside.path()).unwrap().to_str().map(str::to_string);
         assert!(found.contains(&Listed::Link { path: format!("{}/link", root.display()), target }), "{found:?}");
@@ -399,6 +328,84 @@ mod tests {
         let found = listed(folder.path()).await;
         assert_eq!(found.iter().filter(|f| matches!(f, Listed::Unusable { .. })).count(), 1);
         assert_eq!(found.iter().filter(|f| matches!(f, Listed::File(_))).count(), 1);
+    }
+
+    /// A tree as a walk with nothing but the standard library sees it.
+    fn files_below(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+        let mut found: Vec<String> = files.iter().map(|path| path.to_str().unwrap().to_string()).collect();
+        found.extend(folders.iter().flat_map(|folder| files_below(folder)));
+        found.sort_unstable();
+        found
+    }
+
+    #[tokio::test]
+    async fn threads_find_every_file_of_broad_and_deep_folders_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(folder.path()).unwrap();
+        for n in 0..120 {
+            // Deeper than a thread holds folders open.
+            let deep = root.join(vec![format!("d{n}"); n % 40 + 1].join("/"));
+            fs::create_dir_all(&deep).unwrap();
+            for (file, level) in deep.ancestors().take(n % 40 + 1).enumerate() {
+                fs::write(level.join(format!("f{file}")), "").unwrap();
+            }
+        }
+        fs::create_dir(root.join("flat")).unwrap();
+        for n in 0..3000 {
+            fs::write(root.join(format!("flat/{n}")), "").unwrap();
+        }
+        for concurrency in [0, 1, 2, 5, 64] {
+            let options = ListingOptions { concurrency, names_only: concurrency == 5, ..Default::default() };
+            let batches = LocalFiles::new(None).list(&at(&root), options).try_collect::<Vec<_>>().await.unwrap();
+            assert!(batches.iter().all(|batch| (1..=1024).contains(&batch.len())));
+            let mut found: Vec<String> = batches
+                .into_iter()
+                .flatten()
+                .map(|listed| match listed {
+                    Listed::File(ListedFile { path, stat }) if stat.is_none() == (concurrency == 5) => path,
+                    other => panic!("{other:?}"),
+                })
+                .collect();
+            found.sort_unstable();
+            assert_eq!(found, files_below(&root));
+        }
+    }
+
+    #[tokio::test]
+    async fn names_that_are_looked_at_later_say_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(folder.path()).unwrap();
+        let path = |name: &str| root.join(name).to_str().unwrap().to_string();
+        for n in 0..1500 {
+            fs::write(path(&format!("{n:04}")), "x".repeat(n % 7)).unwrap();
+        }
+        let files = listed(&root).await.into_iter().map(|listed| match listed {
+            Listed::File(ListedFile { path, stat }) => (path, stat),
+            other => panic!("{other:?}"),
+        });
+        let (mut paths, mut stats): (Vec<String>, Vec<_>) = files.unzip();
+        assert_eq!(stats[13].unwrap().size, 13 % 7);
+        std::os::unix::fs::symlink(path("0001"), path("link")).unwrap();
+        paths.extend([path("gone"), path("link"), root.to_str().unwrap().to_string()]);
+        stats.extend([None, None, None]);
+        assert_eq!(LocalFiles::new(None).look_at(paths).await.unwrap(), stats);
+    }
+
+    #[tokio::test]
+    async fn a_slow_consumer_may_use_the_blocking_pool_and_may_go_away() {
+        let folder = tempfile::tempdir().unwrap();
+        for n in 0..40_000 {
+            fs::write(folder.path().join(n.to_string()), "").unwrap();
+        }
+        let files = LocalFiles::new(None);
+        let options = ListingOptions { concurrency: 4, ..Default::default() };
+        let mut listing = files.list(&at(folder.path()), options);
+        let batch = listing.try_next().await.unwrap().unwrap();
+        assert_eq!(batch.len(), 1024);
+        assert_eq!(files.look_at(vec!["/nowhere".into()]).await.unwrap(), [None]);
+        drop(listing);
     }
 
     #[tokio::test]
@@ -418,7 +425,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let missing = at(&folder.path().join("nope"));
         let files = LocalFiles::new(None);
-        let error = files.list(&missing).try_collect::<Vec<_>>().await.unwrap_err();
+        let error = files.list(&missing, ListingOptions::default()).try_concat().await.unwrap_err();
         assert!(error.is_not_found(), "{error}");
         assert_eq!(files.stat(&missing).await.unwrap(), None);
     }
@@ -431,9 +438,10 @@ mod tests {
             fs::write(path(name), name).unwrap();
         }
         std::os::unix::fs::symlink(path("a"), path("link")).unwrap();
-        let candidates = vec![path("a"), path("b"), path("missing")];
-        let same = LocalFiles::new(None).same_files(candidates, vec![path("link"), path("gone")]).await.unwrap();
-        assert_eq!(same, HashSet::from([path("a")]));
+        let paths = ["a", "link", "b", "missing"].map(path).to_vec();
+        let identities = LocalFiles::new(None).identities(paths).await.unwrap();
+        let [Some(a), Some(link), Some(b), None] = identities[..] else { panic!("{identities:?}") };
+        assert!(a == link && a != b);
     }
 
     #[test]

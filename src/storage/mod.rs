@@ -7,6 +7,7 @@
 //!
 //! Nothing here deletes: only `deletion/` does, and it takes the handles from [`Store::kind`].
 
+mod listing;
 mod local;
 mod object;
 mod reading;
@@ -16,11 +17,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnv;
-use futures::stream::BoxStream;
 
-pub(crate) use local::{LocalFiles, epoch_ms};
+pub(crate) use listing::{Listed, ListedFile, ListedStat, Listing, ListingMode, ListingOptions};
+pub(crate) use local::{FileId, LocalFiles, epoch_ms};
 pub(crate) use object::ObjectFiles;
 pub(crate) use reading::{FileContent, requests_at_once};
+#[cfg(feature = "benches")]
+pub(crate) use object::paged;
 
 use crate::error::{Error, Result};
 use crate::table::Location;
@@ -51,28 +54,6 @@ pub(crate) struct FileStat {
     pub size: u64,
     /// What changes when the content does: an entity tag, or the time of the last modification.
     pub version: String,
-}
-
-/// One thing a recursive listing found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Listed {
-    /// A regular file or object.
-    File(ListedFile),
-    /// A symbolic link. Never followed; the file it leads to (if any) is in use under the link's name.
-    Link { path: String, target: Option<String> },
-    /// A name that can't be written in table metadata (no UTF-8) or is neither file nor folder. Never deleted.
-    Unusable { path: String, why: &'static str },
-}
-
-/// A file as the listing shows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ListedFile {
-    /// The path below the store, with a leading slash; comparable to [`Location::path`] after normalisation.
-    pub path: String,
-    /// Size in bytes.
-    pub size: u64,
-    /// Last modification, ms since the epoch, as far as the store says.
-    pub modified_ms: Option<i64>,
 }
 
 impl Stores {
@@ -187,17 +168,32 @@ impl Store {
         }
     }
 
-    /// Everything below a folder, at any depth. The folder itself may be a link; links below it are not followed.
+    /// Everything below a folder, at any depth, in no order. The folder itself may be a link; links below it are not
+    /// followed.
     ///
     /// A folder that vanishes meanwhile is skipped; any other failure is an error, so that a listing that ended without
-    /// one is complete.
+    /// one is complete. Dropping the stream ends the work soon.
     ///
     /// # Errors
     /// [`Error::FileNotFound`] when the folder does not exist (stores that know no folders show an empty listing).
-    pub(crate) fn list(&self, folder: &Location) -> BoxStream<'static, Result<Listed>> {
+    /// [`Error::ListingOrder`] when a store was listed by ranges and does not keep to the order of keys; the same
+    /// listing with [`ListingMode::Sequential`] works.
+    pub(crate) fn list(&self, folder: &Location, options: ListingOptions) -> Listing {
         match &self.kind {
-            StoreKind::Local(local) => local.list(folder),
-            StoreKind::Object(object) => object.list(folder),
+            StoreKind::Local(local) => local.list(folder, options),
+            StoreKind::Object(object) => object.list(folder, options),
+        }
+    }
+
+    /// Size and time of listed files, in the order of the paths; `None` for one that is gone meanwhile.
+    ///
+    /// # Errors
+    /// When the store doesn't say.
+    #[allow(dead_code)]
+    pub(crate) async fn look_at(&self, paths: Vec<String>) -> Result<Vec<Option<ListedStat>>> {
+        match &self.kind {
+            StoreKind::Local(local) => local.look_at(paths).await,
+            StoreKind::Object(object) => object.look_at(paths).await,
         }
     }
 

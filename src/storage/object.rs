@@ -1,16 +1,31 @@
 //! Objects, through the `object_store` crate.
 
+mod between;
+mod folders;
+mod key_ranges;
+mod keys;
+#[cfg(any(test, feature = "benches"))]
+pub mod paged;
+mod ranges;
+mod tasks;
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 
-use super::{FileStat, Listed, ListedFile};
+use super::{FileStat, Listed, ListedFile, ListedStat, Listing, ListingMode, ListingOptions};
 use crate::error::{Error, Result};
 use crate::table::Location;
+
+/// How many keys of one sequential listing are handed over at once.
+const LISTING_BATCH: usize = 1024;
+/// How many objects are asked for their size at once.
+const CONCURRENT_LOOKS: usize = 32;
 
 /// An object store of the session.
 #[derive(Debug, Clone)]
@@ -90,37 +105,70 @@ impl ObjectFiles {
         Ok(())
     }
 
-    pub(super) fn list(&self, folder: &Location) -> BoxStream<'static, Result<Listed>> {
+    pub(super) async fn look_at(&self, paths: Vec<String>) -> Result<Vec<Option<ListedStat>>> {
+        let looks = paths.into_iter().map(|path| async move {
+            let failed = |error| Error::store("looking at", path.clone(), error);
+            let key = Path::parse(&path).map_err(|error| failed(error.into()))?;
+            match self.store.head(&key).await.map_err(failed) {
+                Ok(meta) => Ok(Some(listed_stat(&meta))),
+                Err(Error::FileNotFound { .. }) => Ok(None),
+                Err(error) => Err(error),
+            }
+        });
+        futures::stream::iter(looks).buffered(CONCURRENT_LOOKS).try_collect().await
+    }
+
+    pub(crate) fn list(&self, folder: &Location, options: ListingOptions) -> Listing {
         let key = match Self::folder_key(folder) {
             Ok(key) => key,
             Err(error) => return futures::stream::once(async { Err(error) }).boxed(),
         };
-        let name = folder.to_string();
-        self.store
-            .list(Some(&key))
-            .map_err(move |error| Error::store("listing", name.clone(), error))
-            .map_ok(|meta| {
-                Listed::File(ListedFile {
-                    path: format!("/{}", meta.location),
-                    size: meta.size,
-                    modified_ms: Some(meta.last_modified.timestamp_millis()),
-                })
-            })
-            .boxed()
+        let ListingOptions { concurrency, samples, mode, .. } = options;
+        let (store, name) = (Arc::clone(&self.store), folder.to_string());
+        let sequential = {
+            let (store, key, name) = (Arc::clone(&store), key.clone(), name.clone());
+            move || list_sequentially(store.as_ref(), &key, name)
+        };
+        match mode {
+            ListingMode::Sequential => sequential(),
+            ListingMode::Ranges => in_order_or_else(ranges::list(store, key, name, concurrency, samples), sequential),
+            ListingMode::Auto if ranges::is_known_to_be_ordered(&store.to_string()) => {
+                in_order_or_else(ranges::list(store, key, name, concurrency, samples), sequential)
+            }
+            ListingMode::Auto | ListingMode::Folders => folders::list(store, key, name, concurrency, samples),
+        }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn list_sequentially(store: &dyn ObjectStore, folder: &Path, name: String) -> Listing {
+    store
+        .list(Some(folder))
+        .map_ok(listed)
+        .try_ready_chunks(LISTING_BATCH)
+        .map_err(move |failed| Error::store("listing", name.clone(), failed.1))
+        .boxed()
+}
 
-    #[test]
-    fn keys_are_taken_as_they_are_or_refused() {
-        let key = |text: &str| ObjectFiles::key(&Location::parse(text).unwrap());
-        assert_eq!(key("s3://b/a%2Fb/c d").unwrap().as_ref(), "a%2Fb/c d");
-        for inexpressible in ["s3://b/a//f", "s3://b//f", "s3://b/a/./f", "s3://b/a/../f", "s3://b/a/f/", "s3://b/a\nf"]
-        {
-            assert!(key(inexpressible).is_err(), "{inexpressible}");
+/// Lists another way if the keys turn out to be out of order before any was handed out.
+fn in_order_or_else(ranges: Listing, other: impl FnOnce() -> Listing + Send + 'static) -> Listing {
+    let begun = async move {
+        let mut ranges = ranges;
+        match ranges.next().await {
+            Some(Err(error @ Error::ListingOrder { .. })) => {
+                tracing::warn!(%error, "listed in one sequence instead");
+                other()
+            }
+            first => futures::stream::iter(first).chain(ranges).boxed(),
         }
-    }
+    };
+    futures::stream::once(begun).flatten().boxed()
+}
+
+fn listed(meta: ObjectMeta) -> Listed {
+    let stat = Some(listed_stat(&meta));
+    Listed::File(ListedFile { path: format!("/{}", meta.location), stat })
+}
+
+fn listed_stat(meta: &ObjectMeta) -> ListedStat {
+    ListedStat { size: meta.size, modified_ms: Some(meta.last_modified.timestamp_millis()) }
 }

@@ -52,7 +52,7 @@ impl MetadataChange {
         };
         let mut document = base.document().clone();
         let dropped_log_entries = self.edit(base, now_ms, &mut document).map_err(invalid)??;
-        Ok(ChangedMetadata { json: document.to_json().map_err(invalid)?, dropped_log_entries })
+        Ok(ChangedMetadata { json: document.to_json(), dropped_log_entries })
     }
 
     fn edit(
@@ -61,28 +61,22 @@ impl MetadataChange {
         now_ms: i64,
         document: &mut Document,
     ) -> serde_json::Result<Result<Vec<MetadataLogEntry>>> {
-        let removed = |id: &SnapshotId| self.removed_snapshot_ids.contains(&id.snapshot_id);
-        retain::<SnapshotId>(document, "snapshots", |id| !removed(id))?;
-        retain::<SnapshotId>(document, "statistics", |id| !removed(id))?;
-        retain::<SnapshotId>(document, "partition-statistics", |id| !removed(id))?;
-        retain::<SpecId>(document, "partition-specs", |id| !self.removed_partition_spec_ids.contains(&id.spec_id))?;
-        retain::<SchemaId>(document, "schemas", |id| {
-            !id.schema_id.is_some_and(|id| self.removed_schema_ids.contains(&id))
-        })?;
-        if let Some(mut refs) = document.get::<Document>("refs")?
+        if !self.removed_snapshot_ids.is_empty() {
+            self.remove_snapshots(base, document)?;
+        }
+        if !self.removed_partition_spec_ids.is_empty() {
+            retain::<SpecId>(document, "partition-specs", |id| !self.removed_partition_spec_ids.contains(&id.spec_id))?;
+        }
+        if !self.removed_schema_ids.is_empty() {
+            retain::<SchemaId>(document, "schemas", |id| {
+                !id.schema_id.is_some_and(|id| self.removed_schema_ids.contains(&id))
+            })?;
+        }
+        if let Some(mut refs) = document.object("refs")?
             && !self.removed_refs.is_empty()
         {
-            self.removed_refs.iter().for_each(|name| refs.remove(name));
-            document.set("refs", &refs)?;
-        }
-        if !self.removed_snapshot_ids.is_empty() {
-            let staying: HashSet<i64> = base
-                .snapshots()
-                .iter()
-                .map(|snapshot| snapshot.snapshot_id)
-                .filter(|id| !self.removed_snapshot_ids.contains(id))
-                .collect();
-            trim_snapshot_log(document, &staying)?;
+            refs.retain(|name| !self.removed_refs.contains(name));
+            document.set_object("refs", &refs);
         }
         let limit = match base.properties().previous_versions_max() {
             Ok(limit) => limit,
@@ -92,6 +86,25 @@ impl MetadataChange {
         let updated = base.last_updated_ms().map_or(now_ms, |before| before.max(now_ms));
         document.set("last-updated-ms", &updated)?;
         Ok(Ok(dropped))
+    }
+
+    /// Removes snapshots, and the entries that describe them elsewhere.
+    fn remove_snapshots(&self, base: &TableMetadata, document: &mut Document) -> serde_json::Result<()> {
+        let stays = |id: &i64| !self.removed_snapshot_ids.contains(id);
+        let staying: HashSet<i64> = base.snapshots().iter().map(|s| s.snapshot_id).filter(stays).collect();
+        if let Some(elements) = document.elements("snapshots")?
+            && staying.len() < elements.len()
+        {
+            // The view was read from these elements: which stands where is known without reading them again.
+            let elements = elements.into_iter().zip(base.snapshots());
+            let kept: Vec<_> =
+                elements.filter(|(_, snapshot)| stays(&snapshot.snapshot_id)).map(|(json, _)| json).collect();
+            let kept = array_of(&kept);
+            document.set_json("snapshots", kept);
+        }
+        retain::<SnapshotId>(document, "statistics", |id| stays(&id.snapshot_id))?;
+        retain::<SnapshotId>(document, "partition-statistics", |id| stays(&id.snapshot_id))?;
+        trim_snapshot_log(document, &staying)
     }
 }
 
@@ -120,14 +133,31 @@ fn retain<T: for<'de> Deserialize<'de>>(
     keep: impl Fn(&T) -> bool,
 ) -> serde_json::Result<()> {
     let Some(elements) = document.elements(field)? else { return Ok(()) };
-    let before = elements.len();
-    let mut kept: Vec<Box<RawValue>> = Vec::with_capacity(before);
-    for element in elements {
+    let mut kept: Vec<&RawValue> = Vec::with_capacity(elements.len());
+    for element in &elements {
         if keep(&serde_json::from_str::<T>(element.get())?) {
             kept.push(element);
         }
     }
-    if kept.len() < before { document.set(field, &kept) } else { Ok(()) }
+    if kept.len() < elements.len() {
+        let kept = array_of(&kept);
+        document.set_json(field, kept);
+    }
+    Ok(())
+}
+
+/// An array of elements, each as it is.
+fn array_of(elements: &[&RawValue]) -> String {
+    let mut json = String::with_capacity(elements.iter().map(|element| element.get().len() + 1).sum::<usize>() + 2);
+    json.push('[');
+    for (index, element) in elements.iter().enumerate() {
+        if index > 0 {
+            json.push(',');
+        }
+        json.push_str(element.get());
+    }
+    json.push(']');
+    json
 }
 
 fn trim_snapshot_log(document: &mut Document, staying: &HashSet<i64>) -> serde_json::Result<()> {
@@ -138,7 +168,11 @@ fn trim_snapshot_log(document: &mut Document, staying: &HashSet<i64>) -> serde_j
             first_kept = index + 1;
         }
     }
-    if first_kept > 0 { document.set("snapshot-log", &&entries[first_kept..]) } else { Ok(()) }
+    if first_kept > 0 {
+        let kept = array_of(&entries[first_kept..]);
+        document.set_json("snapshot-log", kept);
+    }
+    Ok(())
 }
 
 fn append_to_metadata_log(
@@ -147,7 +181,6 @@ fn append_to_metadata_log(
     now_ms: i64,
     limit: usize,
 ) -> serde_json::Result<Vec<MetadataLogEntry>> {
-    let mut entries = document.elements("metadata-log")?.unwrap_or_default();
     let previous = MetadataLogEntry {
         timestamp_ms: base.last_updated_ms().unwrap_or(now_ms),
         metadata_file: base.metadata_location().into(),
@@ -157,12 +190,16 @@ fn append_to_metadata_log(
         let (last, own) = (Location::parse(&last.metadata_file), Location::parse(&previous.metadata_file));
         matches!((last, own), (Ok(last), Ok(own)) if PathRules::new(base.location()).same_place(&last, &own))
     };
-    if !base.metadata_log().last().is_some_and(is_last) {
-        entries.push(serde_json::value::to_raw_value(&previous)?);
-    }
+    let joining = match base.metadata_log().last().is_some_and(is_last) {
+        true => None,
+        false => Some(serde_json::value::to_raw_value(&previous)?),
+    };
+    let mut entries = document.elements("metadata-log")?.unwrap_or_default();
+    entries.extend(joining.as_deref());
     let kept = entries.split_off(entries.len().saturating_sub(limit));
-    document.set("metadata-log", &kept)?;
-    entries.iter().map(|entry| serde_json::from_str(entry.get())).collect()
+    let (dropped, kept) = (entries.iter().map(|entry| serde_json::from_str(entry.get())).collect(), array_of(&kept));
+    document.set_json("metadata-log", kept);
+    dropped
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Table metadata: the JSON as it was read, and a typed view of what decisions are made on.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use serde::Deserialize;
 use super::document::Document;
 use super::location::{Location, PathRules, Root, Roots};
 use super::properties::Properties;
+use super::summary::SnapshotSummary;
 use crate::error::{Error, Result};
 
 /// The name of the branch that every table has.
@@ -30,6 +32,8 @@ pub struct TableMetadata {
 struct Inner {
     document: Document,
     view: View,
+    /// Where each snapshot stands in the view, by its id.
+    snapshot_index: HashMap<i64, usize>,
     properties: Properties,
     location: Location,
 }
@@ -96,9 +100,9 @@ pub struct Snapshot {
     /// v3: the key that encrypts the manifest list's key metadata. Set means that the list is encrypted.
     #[serde(default)]
     pub key_id: Option<String>,
-    /// What the writer says of the snapshot; `operation` is the one required key.
+    /// What the writer says of the snapshot, as far as maintenance asks.
     #[serde(default)]
-    pub summary: Option<BTreeMap<String, serde_json::Value>>,
+    pub summary: Option<SnapshotSummary>,
 }
 
 /// What a ref is.
@@ -193,7 +197,7 @@ impl TableMetadata {
     pub fn parse(metadata_location: &str, bytes: &[u8]) -> Result<Self> {
         let malformed = |why: String| Error::Malformed { what: "table metadata", path: metadata_location.into(), why };
         let text = decompress(bytes).map_err(|e| malformed(e.to_string()))?;
-        let document = Document::parse(&text).map_err(|e| malformed(e.to_string()))?;
+        let document = Document::parse(text).map_err(|e| malformed(e.to_string()))?;
         let version: Option<i64> = document.get("format-version").map_err(|e| malformed(e.to_string()))?;
         match version {
             None => return Err(malformed("it has no format-version".into())),
@@ -205,54 +209,31 @@ impl TableMetadata {
         }
         // Which of two values of one key counts differs between readers.
         for field in ["refs", "properties"] {
-            document.get::<Document>(field).map_err(|e| malformed(format!("{field}: {e}")))?;
+            document.object(field).map_err(|e| malformed(format!("{field}: {e}")))?;
         }
-        let view: View = serde_json::from_str(&text).map_err(|e| malformed(e.to_string()))?;
+        let view: View = serde_json::from_str(document.text()).map_err(|e| malformed(e.to_string()))?;
         Self::assemble(metadata_location, document, view)
     }
 
-    fn assemble(metadata_location: &str, document: Document, view: View) -> Result<Self> {
+    fn assemble(metadata_location: &str, document: Document, mut view: View) -> Result<Self> {
         let invalid = |why: String| Error::InvalidMetadata { path: metadata_location.into(), why };
         let location = Location::parse(&view.location)
             .map_err(|_| invalid(format!("location is {:?}, which is not absolute", view.location)))?;
-        let properties = Properties::new(view.properties.clone().unwrap_or_default(), metadata_location);
-        let metadata = Self {
-            metadata_location: metadata_location.into(),
-            inner: Arc::new(Inner { document, view, properties, location }),
-        };
+        let properties = Properties::new(view.properties.take().unwrap_or_default(), metadata_location);
+        let snapshot_index = index_by_id(view.snapshots.as_deref().unwrap_or_default()).map_err(invalid)?;
+        let inner = Inner { document, view, snapshot_index, properties, location };
+        let metadata = Self { metadata_location: metadata_location.into(), inner: Arc::new(inner) };
         metadata.check().map_err(invalid)?;
         Ok(metadata)
     }
 
     /// The rules that a decision relies on. What no decision needs is not checked.
     fn check(&self) -> std::result::Result<(), String> {
-        let mut ids = std::collections::HashSet::new();
         for snapshot in self.snapshots() {
-            if !ids.insert(snapshot.snapshot_id) {
-                return Err(format!("snapshot {} occurs twice", snapshot.snapshot_id));
-            }
-            match (&snapshot.manifest_list, &snapshot.manifests) {
-                (None, None) => {
-                    return Err(format!(
-                        "snapshot {} has neither manifest-list nor manifests: its files are unknown",
-                        snapshot.snapshot_id
-                    ));
-                }
-                (None, Some(_)) if self.format_version() > 1 => {
-                    return Err(format!(
-                        "snapshot {} lists manifests inline, which only v1 allows",
-                        snapshot.snapshot_id
-                    ));
-                }
-                _ => {}
-            }
-            let named = snapshot.manifest_list.iter().chain(snapshot.manifests.iter().flatten());
-            if let Some(relative) = named.into_iter().find(|file| Location::parse(file).is_err()) {
-                return Err(format!("snapshot {} names {relative:?}, which is not absolute", snapshot.snapshot_id));
-            }
+            check_manifests(snapshot, self.format_version())?;
         }
         if let Some(current) = self.current_snapshot_id()
-            && !ids.contains(&current)
+            && self.snapshot(current).is_none()
         {
             return Err(format!("current-snapshot-id {current} is not among the snapshots"));
         }
@@ -311,7 +292,7 @@ impl TableMetadata {
 
     /// The snapshot with this id.
     pub fn snapshot(&self, id: i64) -> Option<&Snapshot> {
-        self.snapshots().iter().find(|snapshot| snapshot.snapshot_id == id)
+        self.inner.snapshot_index.get(&id).map(|at| &self.snapshots()[*at])
     }
 
     /// All refs. Where the metadata names no `main`, the current snapshot implies it (table spec, "Snapshot References").
@@ -392,16 +373,45 @@ impl TableMetadata {
 
     /// True when both hold the same JSON, wherever they were read from.
     pub(crate) fn is_same_document(&self, other: &Self) -> bool {
-        other.inner.document.to_json().is_ok_and(|json| self.has_json(&json))
+        self.inner.document == other.inner.document
     }
 
     /// True when this is what was read from exactly this JSON.
     pub(crate) fn has_json(&self, json: &str) -> bool {
-        self.inner.document.to_json().is_ok_and(|own| own == json)
+        self.inner.document.is_json(json)
     }
 
     pub(crate) fn document(&self) -> &Document {
         &self.inner.document
+    }
+}
+
+fn index_by_id(snapshots: &[Snapshot]) -> std::result::Result<HashMap<i64, usize>, String> {
+    let mut index = HashMap::with_capacity(snapshots.len());
+    for (at, snapshot) in snapshots.iter().enumerate() {
+        if index.insert(snapshot.snapshot_id, at).is_some() {
+            return Err(format!("snapshot {} occurs twice", snapshot.snapshot_id));
+        }
+    }
+    Ok(index)
+}
+
+/// A snapshot must say where its manifests are, in absolute locations.
+fn check_manifests(snapshot: &Snapshot, format_version: i64) -> std::result::Result<(), String> {
+    let id = snapshot.snapshot_id;
+    match (&snapshot.manifest_list, &snapshot.manifests) {
+        (None, None) => {
+            return Err(format!("snapshot {id} has neither manifest-list nor manifests: its files are unknown"));
+        }
+        (None, Some(_)) if format_version > 1 => {
+            return Err(format!("snapshot {id} lists manifests inline, which only v1 allows"));
+        }
+        _ => {}
+    }
+    let mut named = snapshot.manifest_list.iter().chain(snapshot.manifests.iter().flatten());
+    match named.find(|file| Location::parse(file).is_err()) {
+        Some(relative) => Err(format!("snapshot {id} names {relative:?}, which is not absolute")),
+        None => Ok(()),
     }
 }
 
@@ -445,17 +455,17 @@ impl std::fmt::Display for TableIdentity {
 }
 
 /// Undoes gzip if the content starts with its magic number; the file's name is not asked.
-fn decompress(bytes: &[u8]) -> std::io::Result<String> {
-    let not_utf8 = |_| std::io::Error::other("it is not UTF-8 text");
+fn decompress(bytes: &[u8]) -> std::io::Result<Cow<'_, str>> {
+    let not_utf8 = || std::io::Error::other("it is not UTF-8 text");
     if !bytes.starts_with(&[0x1f, 0x8b]) {
-        return String::from_utf8(bytes.to_vec()).map_err(not_utf8);
+        return std::str::from_utf8(bytes).map(Cow::Borrowed).map_err(|_| not_utf8());
     }
     let mut text = Vec::new();
     flate2::read::MultiGzDecoder::new(bytes).take(MAX_METADATA_BYTES).read_to_end(&mut text)?;
     if text.len() as u64 == MAX_METADATA_BYTES {
         return Err(std::io::Error::other("it inflates to more than 4 GiB"));
     }
-    String::from_utf8(text).map_err(not_utf8)
+    String::from_utf8(text).map(Cow::Owned).map_err(|_| not_utf8())
 }
 
 #[cfg(test)]

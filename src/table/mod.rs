@@ -5,6 +5,7 @@ mod document;
 pub(crate) mod location;
 mod metadata;
 mod properties;
+mod summary;
 
 pub use change::{ChangedMetadata, MetadataChange};
 pub use location::{FilePrefix, Location, PathRules, Root, Roots};
@@ -13,3 +14,4 @@ pub use metadata::{
     MAIN_BRANCH, MetadataLogEntry, RefKind, Snapshot, SnapshotLogEntry, SnapshotRef, StatisticsFile, TableMetadata,
 };
 pub use properties::{DEFAULT_MAX_SNAPSHOT_AGE_MS, Properties};
+pub use summary::SnapshotSummary;

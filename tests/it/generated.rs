@@ -206,6 +206,39 @@ async fn zstandard_manifests() {
     check(Expiry::default(), &words("--snapshots 20 --overwrite-every 2 --avro-codec zstandard")).await;
 }
 
+/// Sets of files that don't fit into memory move to temporary files: plans are the same, whatever the limit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn little_memory_changes_no_plan() {
+    if !applies() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let table = std::fs::canonicalize(folder.path()).unwrap().join("t");
+    let history = words("--snapshots 40 --entries 1200 --overwrite-every 3 --merge-at 12 --orphans 3000 --dup-entries 0.1");
+    script(&[&["build", "--out", table.to_str().unwrap()], history.as_slice()].concat());
+    let now_ms = chrono::Utc::now().timestamp_millis();
+    let location = literal(table.to_str().unwrap());
+    let older_than = now_ms - 10 * DAY_MS;
+    for call in [
+        format!("CALL system.expire_snapshots(table => {location}, older_than => {older_than}, dry_run => true"),
+        format!("CALL system.remove_orphan_files(table => {location}, dry_run => true"),
+    ] {
+        let plenty = Session::new(Some(now_ms));
+        let little = Session::new(Some(now_ms));
+        little.run("SET datafusion.runtime.memory_limit = '8M'").await.unwrap();
+        let files = format!("{call}, output => 'files')");
+        let (expected, found) = (plenty.rows(&files).await.unwrap(), little.rows(&files).await.unwrap());
+        assert!(expected.len() > 1000 && expected == found, "{call}: {} and {} rows", expected.len(), found.len());
+        let numbers = |mut rows: crate::support::MetricRows| {
+            rows.remove("elapsed_ms");
+            rows
+        };
+        let metrics = format!("{call})");
+        let (expected, found) = (plenty.metrics(&metrics).await.unwrap(), little.metrics(&metrics).await.unwrap());
+        assert_eq!(numbers(expected), numbers(found), "{call}");
+    }
+}
+
 fn script_runs(program: &str) -> bool {
     Command::new(python()).args(["-c", program]).output().is_ok_and(|output| output.status.success())
 }

@@ -6,6 +6,7 @@
 mod api;
 mod cli;
 mod corpus;
+mod deletes;
 mod docs;
 mod generated;
 mod hostile;
@@ -14,6 +15,7 @@ mod property;
 mod pyiceberg;
 mod races;
 mod stores;
+mod subtraction;
 mod support;
 mod table;
 mod watched;

@@ -1,8 +1,9 @@
 //! The files that only expired snapshots name.
 //!
 //! Candidates are everything that expired snapshots name and that lies in manifests, lists and entries which no retained
-//! snapshot shares. Each candidate, whatever its kind, is then looked up in everything that stays: live entries of all
-//! retained snapshots, and every file that the remaining metadata names. There is no shortcut around the second half.
+//! snapshot shares. Each candidate, whatever its kind, is looked up in everything that stays: live entries of all retained
+//! snapshots, and every file that the remaining metadata names. There is no shortcut around the second half. What stays is
+//! read first, as hashes; candidates then stream past it, and only the dead ones are kept.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -12,14 +13,15 @@ use datafusion::execution::TaskContext;
 
 use crate::catalog::VERSION_HINT;
 use crate::error::Result;
+use crate::procedure::CollectedFiles;
 use crate::reachability::{
-    FileIdentity, ListedManifests, LiveFiles, LiveFilesBuilder, Liveness, ManifestFile, Reading, for_each_live_entry,
-    list_manifests,
+    Candidate, FileIdentity, FileNames, FileNamesBuilder, KnownFiles, ListedManifests, LiveFiles, LiveFilesBuilder, Liveness,
+    ManifestFile, NamedBy, Probe, Reading, RecordReader, RecordWriter, for_each_live_entry, list_manifests,
 };
 use crate::report::{FileKind, FileOutcome, FileStatus, Metrics, SkipReason};
 use crate::scan::Unreadable;
 use crate::storage::LocalFiles;
-use crate::table::location::{file_name, split};
+use crate::table::location::split;
 use crate::table::{MetadataLogEntry, Roots, Snapshot, TableMetadata};
 
 /// A table's history, divided.
@@ -41,46 +43,32 @@ pub(super) struct DeadFileSearch<'a> {
     identity: &'a FileIdentity,
     roots: &'a Roots,
     task: &'a Arc<TaskContext>,
-    candidates: Candidates<'a>,
     pub metrics: Metrics,
     pub notices: Vec<String>,
-}
-
-/// Candidates, each file once, in the order in which they are deleted.
-struct Candidates<'a> {
-    identity: &'a FileIdentity,
-    files: Vec<FileOutcome>,
-    known: HashSet<String>,
 }
 
 /// What retained snapshots have live.
 struct RetainedContent {
     live: LiveFiles,
-    /// File names of live files outside of the table's own folders that a candidate has, too: under another address they may
-    /// be the same file.
-    names_elsewhere: HashSet<String>,
-    /// Where links beside live files lead: a live file may be such a link.
-    link_targets: HashSet<String>,
+    /// File names of live files outside of the table's own folders: under another address they may be a candidate.
+    names_elsewhere: FileNames,
+    /// The folders of live files on a local disk: a live file may be a link.
+    folders: HashSet<String>,
 }
 
-impl RetainedContent {
-    fn none(identity: &FileIdentity, task: &TaskContext) -> Self {
-        let live = LiveFilesBuilder::new(identity.clone(), task.memory_pool()).build();
-        Self { live, names_elsewhere: HashSet::new(), link_targets: HashSet::new() }
-    }
-
-    /// True if a live file may be this one under a name that can't be compared.
-    fn may_name_otherwise(&self, location: &str, local: Option<&LocalFiles>) -> bool {
-        if self.names_elsewhere.contains(file_name(location)) {
-            return true;
-        }
-        let Some(local) = local.filter(|_| !self.link_targets.is_empty()) else { return false };
-        match local.canonical(split(location).path) {
-            Ok(canonical) => canonical.is_some_and(|canonical| self.link_targets.contains(&canonical)),
-            Err(_) => true,
-        }
-    }
+/// A live entry of a manifest that only expired snapshots list.
+struct ExpiredEntry {
+    path: String,
+    kind: FileKind,
+    bytes: Option<u64>,
+    snapshot_id: Option<i64>,
 }
+
+/// How many entries are looked up at once.
+const BATCH: usize = 4096;
+
+const ONLY_EXPIRED: &str = "only expired snapshots have it";
+const OUT_OF_THE_LOG: &str = "fell out of the metadata log, and write.metadata.delete-after-commit.enabled is set";
 
 impl<'a> DeadFileSearch<'a> {
     pub(super) fn new(
@@ -90,9 +78,8 @@ impl<'a> DeadFileSearch<'a> {
         roots: &'a Roots,
         task: &'a Arc<TaskContext>,
     ) -> Self {
-        let candidates = Candidates { identity, files: Vec::new(), known: HashSet::new() };
         let (metrics, notices) = Default::default();
-        Self { history, retained, identity, roots, task, candidates, metrics, notices }
+        Self { history, retained, identity, roots, task, metrics, notices }
     }
 
     /// Content files first, then manifests, lists, statistics and metadata files: the order in which they are deleted, so
@@ -104,132 +91,166 @@ impl<'a> DeadFileSearch<'a> {
         let listed = list_manifests(self.history.gone, Reading::Lenient, self.task).await?;
         self.note_skipped("manifest list", &listed.skipped);
         let mut named = self.named_by_what_stays()?;
-        let dead_manifests: Vec<ManifestFile> = listed
-            .manifests
-            .iter()
-            .filter(|manifest| named.probe(&manifest.reference.location) == Liveness::Dead)
-            .cloned()
-            .collect();
-        self.content_of(&dead_manifests).await?;
-        // Scans are parallel; the same call shows and deletes in the same order.
-        self.candidates.files.sort_unstable_by(|a, b| (a.kind, &a.path).cmp(&(b.kind, &b.path)));
-        for manifest in &dead_manifests {
-            let bytes = manifest.reference.length.and_then(|length| u64::try_from(length).ok());
-            self.candidates.add(&manifest.reference.location, FileKind::Manifest, bytes, Some(manifest.snapshot_id));
-        }
-        self.lists_and_statistics(&listed);
-        let mut candidates = std::mem::take(&mut self.candidates.files);
-        if candidates.is_empty() {
-            return Ok(candidates);
-        }
-        // Manifests and lists that could be read are what they are; everything else may be somebody's data file, too.
-        let is_verified = |file: &FileOutcome| matches!(file.kind, FileKind::Manifest | FileKind::ManifestList);
-        let all_verified = self.metrics.skipped_missing_metadata_count == 0 && candidates.iter().all(is_verified);
-        let mut retained = match all_verified {
-            true => RetainedContent::none(self.identity, self.task),
-            false => self.live_content(&candidates).await?,
-        };
-        let local = self.identity.local();
-        candidates.retain_mut(|file| match (retained.live.probe(&file.path), named.probe(&file.path)) {
-            (Liveness::Live, _) | (_, Liveness::Live) => false,
-            (Liveness::Dead, Liveness::Dead) if !retained.may_name_otherwise(&file.path, local) => true,
-            _ => {
-                file.status = FileStatus::Spared(SkipReason::PrefixMismatch);
-                true
+        let mut dead_manifests: Vec<ManifestFile> = vec![];
+        for manifest in &listed.manifests {
+            if named.probe(&manifest.reference.location)? == Liveness::Dead {
+                dead_manifests.push(manifest.clone());
             }
-        });
-        Ok(candidates)
+        }
+        let mut structure = self.structure(&dead_manifests, &listed);
+        let mut retained = match self.needs_retained_content(&dead_manifests, &structure) {
+            true => Some(self.live_content().await?),
+            false => None,
+        };
+        let mut dead = DeadFiles::new(self.identity, self.task);
+        if let Some(RetainedContent { live, .. }) = &mut retained {
+            self.find_dead_content(&dead_manifests, live, &mut dead).await?;
+            drop_live(live, &mut structure)?;
+        }
+        // Scans are parallel; the same call shows and deletes in the same order.
+        dead.files.as_mut().sort_unstable_by(|a, b| (a.kind, &a.path).cmp(&(b.kind, &b.path)));
+        structure.into_iter().try_for_each(|file| dead.add(file))?;
+        let mut files = dead.files.into_vec();
+        drop_live(&mut named, &mut files)?;
+        match retained {
+            Some(retained) if !files.is_empty() => self.spare_ambiguous(retained, &mut files).await?,
+            _ => {}
+        }
+        Ok(files)
     }
 
-    /// Live entries of manifests that only expired snapshots list.
-    async fn content_of(&mut self, dead_manifests: &[ManifestFile]) -> Result<()> {
-        let candidates = &mut self.candidates;
+    /// Manifests and lists that could be read are what they are; everything else may be somebody's data file, too.
+    fn needs_retained_content(&self, dead_manifests: &[ManifestFile], structure: &[FileOutcome]) -> bool {
+        let is_verified = |file: &FileOutcome| matches!(file.kind, FileKind::Manifest | FileKind::ManifestList);
+        let has_candidates = !dead_manifests.is_empty() || !structure.is_empty();
+        let all_read = self.metrics.skipped_missing_metadata_count == 0;
+        has_candidates && !(dead_manifests.is_empty() && all_read && structure.iter().all(is_verified))
+    }
+
+    /// What live entries of manifests that only expired snapshots list name, and no live entry of what stays does.
+    async fn find_dead_content(
+        &mut self,
+        dead_manifests: &[ManifestFile],
+        live: &mut LiveFiles,
+        dead: &mut DeadFiles,
+    ) -> Result<()> {
+        let mut probe: Probe<'_, ExpiredEntry> = Probe::new(live);
+        let mut batch = Vec::with_capacity(BATCH);
         let skipped = for_each_live_entry(dead_manifests, Reading::Lenient, self.task, |entry| {
-            let snapshot = dead_manifests.get(entry.manifest).map(|manifest| manifest.snapshot_id);
-            candidates.add(entry.path, entry.kind, entry.bytes, snapshot);
-            Ok(())
+            let snapshot_id = dead_manifests.get(entry.manifest).map(|manifest| manifest.snapshot_id);
+            batch.push(ExpiredEntry { path: entry.path.to_string(), kind: entry.kind, bytes: entry.bytes, snapshot_id });
+            match batch.len() < BATCH {
+                true => Ok(()),
+                false => dead.add_dead(probe.push(std::mem::replace(&mut batch, Vec::with_capacity(BATCH)))?),
+            }
         })
         .await?;
+        dead.add_dead(probe.push(batch)?)?;
+        while let Some(answers) = probe.next_waiting()? {
+            dead.add_dead(answers)?;
+        }
         self.note_skipped("manifest", &skipped);
         self.metrics.processed_manifests_count += (dead_manifests.len() - skipped.len()) as u64;
         Ok(())
     }
 
-    fn lists_and_statistics(&mut self, listed: &ListedManifests) {
+    /// Manifests, lists, statistics and metadata files that go with the expired snapshots.
+    fn structure(&self, dead_manifests: &[ManifestFile], listed: &ListedManifests) -> Vec<FileOutcome> {
         let History { metadata, gone, dropped, .. } = self.history;
+        let mut files = vec![];
+        let mut add = |path: &str, kind, bytes: Option<u64>, snapshot_id, reason| {
+            files.push(candidate(path.to_string(), kind, bytes, snapshot_id, reason));
+        };
+        let size = |bytes: Option<i64>| bytes.and_then(|bytes| u64::try_from(bytes).ok());
+        for manifest in dead_manifests {
+            let ManifestFile { reference, snapshot_id, .. } = manifest;
+            let bytes = size(reference.length);
+            add(&reference.location, FileKind::Manifest, bytes, Some(*snapshot_id), ONLY_EXPIRED);
+        }
         for snapshot in gone {
             if let Some(list) = &snapshot.manifest_list {
                 let bytes = listed.list_sizes.get(list).copied();
-                self.candidates.add(list, FileKind::ManifestList, bytes, Some(snapshot.snapshot_id));
+                add(list, FileKind::ManifestList, bytes, Some(snapshot.snapshot_id), ONLY_EXPIRED);
             }
         }
         let expired: HashSet<i64> = gone.iter().map(|snapshot| snapshot.snapshot_id).collect();
         let statistics = metadata.statistics().iter().map(|file| (file, FileKind::Statistics));
         let partition = metadata.partition_statistics().iter().map(|file| (file, FileKind::PartitionStatistics));
         for (file, kind) in statistics.chain(partition).filter(|(file, _)| expired.contains(&file.snapshot_id)) {
-            let bytes = file.file_size_in_bytes.and_then(|bytes| u64::try_from(bytes).ok());
-            self.candidates.add(&file.statistics_path, kind, bytes, Some(file.snapshot_id));
+            add(&file.statistics_path, kind, size(file.file_size_in_bytes), Some(file.snapshot_id), ONLY_EXPIRED);
         }
         for entry in dropped {
-            let reason = "fell out of the metadata log, and write.metadata.delete-after-commit.enabled is set";
-            self.candidates.add_because(&entry.metadata_file, FileKind::Metadata, None, None, reason);
+            add(&entry.metadata_file, FileKind::Metadata, None, None, OUT_OF_THE_LOG);
         }
+        files
     }
 
     /// The live entries of every retained snapshot.
-    async fn live_content(&mut self, candidates: &[FileOutcome]) -> Result<RetainedContent> {
-        let names: HashSet<&str> = candidates.iter().map(|file| file_name(&file.path)).collect();
+    async fn live_content(&mut self) -> Result<RetainedContent> {
         let local = self.identity.local();
-        let (mut names_elsewhere, mut folders) = (HashSet::new(), HashSet::new());
-        let mut live = LiveFilesBuilder::new(self.identity.clone(), self.task.memory_pool());
+        let mut names_elsewhere = FileNamesBuilder::new(self.task);
+        let (mut folders, mut last_folder) = (HashSet::new(), String::new());
+        let mut live = LiveFilesBuilder::new(self.identity.clone(), self.task);
         for_each_live_entry(&self.retained.manifests, Reading::Strict, self.task, |entry| {
-            let name = file_name(entry.path);
-            if names.contains(name) && !self.roots.contains(entry.path) {
-                names_elsewhere.insert(name.to_string());
+            if !self.roots.contains(entry.path) {
+                names_elsewhere.insert(entry.path)?;
             }
             if local.is_some()
                 && let Some((folder, _)) = split(entry.path).path.rsplit_once('/')
-                && !folders.contains(folder)
+                && folder != last_folder
             {
-                folders.insert(folder.to_string());
+                last_folder = folder.to_string();
+                folders.insert(last_folder.clone());
             }
-            live.insert(entry.path, false)
+            live.insert(entry.path, NamedBy::Manifest, false)
         })
         .await?;
-        let live = live.build();
+        let live = live.build()?;
         self.metrics.processed_manifests_count += self.retained.manifests.len() as u64;
-        self.metrics.active_files_count = live.len() as u64;
-        let link_targets = match local {
-            Some(local) => local.link_targets(folders).await?,
+        self.metrics.active_files_count = live.named_by_manifests() as u64;
+        Ok(RetainedContent { live, names_elsewhere: names_elsewhere.build()?, folders })
+    }
+
+    /// Spares files that a live file may be under a name that can't be compared.
+    async fn spare_ambiguous(&self, mut retained: RetainedContent, files: &mut [FileOutcome]) -> Result<()> {
+        let known = retained.names_elsewhere.known(files.iter().map(|file| file.path.as_str()))?;
+        let link_targets = match self.identity.local() {
+            Some(local) => local.link_targets(retained.folders).await?,
             None => HashSet::new(),
         };
-        Ok(RetainedContent { live, names_elsewhere, link_targets })
+        let local = self.identity.local().filter(|_| !link_targets.is_empty());
+        for (file, is_named_elsewhere) in files.iter_mut().zip(known) {
+            if is_named_elsewhere || local.is_some_and(|local| leads_to_one_of(&file.path, &link_targets, local)) {
+                file.status = FileStatus::Spared(SkipReason::PrefixMismatch);
+            }
+        }
+        Ok(())
     }
 
     /// Everything but content files that the table names after the commit.
     fn named_by_what_stays(&self) -> Result<LiveFiles> {
         let History { metadata, gone, staying, dropped } = self.history;
-        let mut named = LiveFilesBuilder::new(self.identity.clone(), self.task.memory_pool());
+        let mut named = LiveFilesBuilder::new(self.identity.clone(), self.task);
         for snapshot in staying {
             for file in snapshot.manifest_list.iter().chain(snapshot.manifests.iter().flatten()) {
-                named.insert(file, false)?;
+                named.insert(file, NamedBy::Metadata, false)?;
             }
         }
         for manifest in &self.retained.manifests {
-            named.insert(&manifest.reference.location, false)?;
+            named.insert(&manifest.reference.location, NamedBy::Metadata, false)?;
         }
         let expired: HashSet<i64> = gone.iter().map(|snapshot| snapshot.snapshot_id).collect();
         let statistics = metadata.statistics().iter().chain(metadata.partition_statistics());
         for file in statistics.filter(|file| !expired.contains(&file.snapshot_id)) {
-            named.insert(&file.statistics_path, false)?;
+            named.insert(&file.statistics_path, NamedBy::Metadata, false)?;
         }
         let dropped: HashSet<&str> = dropped.iter().map(|entry| entry.metadata_file.as_str()).collect();
         let log = metadata.metadata_log().iter().map(|entry| entry.metadata_file.as_str());
         for file in log.filter(|file| !dropped.contains(file)).chain([metadata.metadata_location()]) {
-            named.insert(file, false)?;
+            named.insert(file, NamedBy::Metadata, false)?;
         }
-        named.insert(&metadata.location().child("metadata").child(VERSION_HINT).to_text(), false)?;
-        Ok(named.build())
+        named.insert(&metadata.location().child("metadata").child(VERSION_HINT).to_text(), NamedBy::Metadata, false)?;
+        named.build()
     }
 
     fn note_skipped(&mut self, what: &str, skipped: &[Unreadable]) {
@@ -243,31 +264,88 @@ impl<'a> DeadFileSearch<'a> {
     }
 }
 
-impl Candidates<'_> {
-    fn add(&mut self, path: &str, kind: FileKind, bytes: Option<u64>, snapshot_id: Option<i64>) {
-        self.add_because(path, kind, bytes, snapshot_id, "only expired snapshots have it");
+/// True if the file's path with all links resolved is among the targets, or can't be resolved.
+fn leads_to_one_of(location: &str, targets: &HashSet<String>, local: &LocalFiles) -> bool {
+    match local.canonical(split(location).path) {
+        Ok(canonical) => canonical.is_some_and(|canonical| targets.contains(&canonical)),
+        Err(_) => true,
+    }
+}
+
+/// Drops files that are live, and spares those whose path is live under another scheme or authority.
+fn drop_live(live: &mut LiveFiles, files: &mut Vec<FileOutcome>) -> Result<()> {
+    let mut dead = Vec::with_capacity(files.len());
+    for mut file in files.drain(..) {
+        match live.probe(&file.path)? {
+            Liveness::Live(_) => continue,
+            Liveness::Dead => {}
+            Liveness::OtherPrefix(_) => file.status = FileStatus::Spared(SkipReason::PrefixMismatch),
+        }
+        dead.push(file);
+    }
+    *files = dead;
+    Ok(())
+}
+
+fn candidate(
+    path: String,
+    kind: FileKind,
+    bytes: Option<u64>,
+    snapshot_id: Option<i64>,
+    reason: &'static str,
+) -> FileOutcome {
+    let (reason, status) = (Cow::Borrowed(reason), FileStatus::Planned);
+    FileOutcome { path, kind, bytes, modified_ms: None, snapshot_id, reason, status }
+}
+
+/// What may go, each file once.
+struct DeadFiles {
+    known: KnownFiles,
+    files: CollectedFiles,
+}
+
+impl DeadFiles {
+    fn new(identity: &FileIdentity, task: &TaskContext) -> Self {
+        Self { known: KnownFiles::new(identity), files: CollectedFiles::new(task) }
     }
 
-    /// Two spellings of one file are one candidate.
-    fn add_because(
-        &mut self,
-        path: &str,
-        kind: FileKind,
-        bytes: Option<u64>,
-        snapshot_id: Option<i64>,
-        reason: &'static str,
-    ) {
-        if !self.known.insert(self.identity.key(path)) {
-            return;
+    fn add(&mut self, file: FileOutcome) -> Result<()> {
+        if self.known.insert(&file.path) { self.files.push(file) } else { Ok(()) }
+    }
+
+    fn add_dead(&mut self, answers: Vec<(ExpiredEntry, Liveness)>) -> Result<()> {
+        for (ExpiredEntry { path, kind, bytes, snapshot_id }, liveness) in answers {
+            let mut file = candidate(path, kind, bytes, snapshot_id, ONLY_EXPIRED);
+            match liveness {
+                Liveness::Live(_) => continue,
+                Liveness::Dead => {}
+                Liveness::OtherPrefix(_) => file.status = FileStatus::Spared(SkipReason::PrefixMismatch),
+            }
+            self.add(file)?;
         }
-        self.files.push(FileOutcome {
-            path: path.to_string(),
-            kind,
-            bytes,
-            modified_ms: None,
-            snapshot_id,
-            reason: Cow::Borrowed(reason),
-            status: FileStatus::Planned,
-        });
+        Ok(())
+    }
+}
+
+impl Candidate for ExpiredEntry {
+    fn location(&self) -> &str {
+        &self.path
+    }
+
+    fn write(&self, record: &mut RecordWriter<'_>) {
+        record.text(&self.path);
+        record.number(self.kind as u64);
+        record.optional(self.bytes);
+        record.optional(self.snapshot_id.map(|id| id as u64));
+    }
+
+    fn read(record: &mut RecordReader<'_>) -> Option<Self> {
+        let path = record.text()?.to_string();
+        let kind = record.number()?;
+        let kind = [FileKind::Data, FileKind::PositionDeletes, FileKind::EqualityDeletes, FileKind::DeletionVector]
+            .into_iter()
+            .find(|known| *known as u64 == kind)?;
+        let (bytes, snapshot_id) = (record.optional()?, record.optional()?.map(|id| id as i64));
+        Some(Self { path, kind, bytes, snapshot_id })
     }
 }

@@ -3,7 +3,7 @@
 //! A folder that shows another table's metadata, or that doesn't show a live file of this table, is not what we think it
 //! is. Each guard names what it found.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use datafusion::execution::TaskContext;
@@ -11,17 +11,20 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::RemoveOrphanFiles;
 use super::listing::{Scope, is_metadata_file};
-use super::references::{Named, References, foreign_table};
+use super::references::{References, foreign_table};
 use super::search::Search;
 use crate::catalog::LoadedTable;
 use crate::error::{Error, Result};
+use crate::reachability::{Liveness, NamedBy};
 use crate::report::SkipReason;
-use crate::storage::{Store, Stores};
+use crate::storage::{FileId, Store, Stores};
 use crate::table::location::split;
 use crate::table::{Location, PathRules, TableIdentity, TableMetadata};
 
 /// How many names an error lists.
 const NAMED_IN_ERRORS: usize = 5;
+/// How many unlisted files are looked at where the first that is missing stops the call.
+const LOOKED_AT_BEFORE_REFUSING: usize = 1000;
 /// How many files a guard looks at at once.
 const CONCURRENT_LOOKS: usize = 16;
 
@@ -45,10 +48,14 @@ pub(super) async fn refuse_foreign_tables(
     if !shows_everything {
         for folder in &own_folders {
             let files = metadata_files(folder, stores).await?;
-            suspects.extend(files.into_iter().filter(|file| references.probe(file) != Named::Structure));
+            for file in files {
+                if references.live.probe(&file)? != Liveness::Live(NamedBy::Metadata) {
+                    suspects.push(file);
+                }
+            }
         }
         let mut folders: BTreeMap<String, Location> = BTreeMap::new();
-        let orphans = search.orphans.iter().map(|file| parent(split(&file.path).path).to_string());
+        let orphans = search.orphans.as_slice().iter().map(|file| parent(split(&file.path).path).to_string());
         for folder in std::iter::once(scope.folder.path().to_string()).chain(orphans) {
             let known = folders.contains_key(&folder);
             let ancestors = if known { vec![] } else { scope.ancestors(&table.metadata, &folder) };
@@ -141,14 +148,17 @@ pub(super) async fn refuse_unshown_files(
     if options.file_list_view.is_some() {
         return Ok(0);
     }
-    let unseen = references.unseen(task).await?;
+    // One of them is enough to refuse; a message that tells of a thousand tells enough.
+    let most = if options.allow_missing_files { usize::MAX } else { LOOKED_AT_BEFORE_REFUSING };
+    let unseen = references.unseen(task, most).await?;
+    let at_least = if unseen.len() == most { "at least " } else { "" };
     let looks: Vec<_> = unseen.iter().map(|file| async move { Ok((file, exists(file, stores).await?)) }).collect();
     let looks: Result<Vec<(&String, bool)>> =
         futures::stream::iter(looks).buffered(CONCURRENT_LOOKS).try_collect().await;
     let (hidden, missing): (Vec<_>, Vec<_>) = looks?.into_iter().partition(|(_, exists)| *exists);
     if !hidden.is_empty() {
         return refuse(format!(
-            "{} live files exist but the listing of their own folder did not show them: {}. Listing and metadata seem to \
+            "{at_least}{} live files exist but the listing of their own folder did not show them: {}. Listing and metadata seem to \
              name files differently, so orphans can't be told from live files",
             hidden.len(),
             some_of(&hidden)
@@ -160,7 +170,7 @@ pub(super) async fn refuse_unshown_files(
     }
     if !missing.is_empty() && !options.allow_missing_files {
         return refuse(format!(
-            "{} live files of the table do not exist: {}. The table is damaged, or this is not its folder. Restore them, \
+            "{at_least}{} live files of the table do not exist: {}. The table is damaged, or this is not its folder. Restore them, \
              expire the snapshots that need them, or give allow_missing_files => true to clean up all the same",
             missing.len(),
             some_of(&missing)
@@ -178,7 +188,7 @@ fn refuse_no_match(table: &str, options: &RemoveOrphanFiles, references: &Refere
     let counts = references.content_counts();
     let live = references.live_content();
     let must_match = live > 0 && (options.file_list_view.is_some() || counts.in_scope > 0 || counts.in_roots == 0);
-    if search.orphans.is_empty() || search.matched_content > 0 || !must_match {
+    if search.orphans.as_slice().is_empty() || search.matched_content > 0 || !must_match {
         return Ok(());
     }
     if options.allow_missing_files && counts.in_roots == 0 && options.file_list_view.is_none() {
@@ -217,17 +227,21 @@ pub(super) async fn keep_files_with_other_names(
     store: &Store,
     task: &Arc<TaskContext>,
 ) -> Result<()> {
-    let Some(local) = store.as_local().filter(|_| !search.orphans.is_empty()) else { return Ok(()) };
-    let path = |location: &String| split(location).path.to_string();
-    let unlisted: Vec<String> = references.unlisted(task).await?.iter().map(path).collect();
-    if unlisted.is_empty() {
-        return Ok(());
-    }
-    let orphans = search.orphans.iter().map(|file| path(&file.path)).collect();
-    let same = local.same_files(orphans, unlisted).await?;
-    let (orphans, metrics) = (&mut search.orphans, &mut search.metrics);
-    orphans.retain(|file| {
-        let is_live = same.contains(split(&file.path).path);
+    let Some(local) = store.as_local().filter(|_| !search.orphans.as_slice().is_empty()) else { return Ok(()) };
+    let orphans = search.orphans.as_slice().iter().map(|file| split(&file.path).path.to_string()).collect();
+    let identities = local.identities(orphans).await?;
+    let suspects: HashSet<FileId> = identities.iter().flatten().copied().collect();
+    let mut live = HashSet::new();
+    references
+        .for_each_unlisted(task, |file| {
+            live.extend(local.identity(split(file).path)?.filter(|identity| suspects.contains(identity)));
+            Ok(())
+        })
+        .await?;
+    let metrics = &mut search.metrics;
+    let mut identities = identities.into_iter();
+    search.orphans.as_mut().retain(|_| {
+        let is_live = identities.next().flatten().is_some_and(|identity| live.contains(&identity));
         if is_live {
             metrics.count_skipped(SkipReason::PrefixMismatch);
         }

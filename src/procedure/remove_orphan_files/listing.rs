@@ -12,7 +12,7 @@ use futures::{StreamExt, TryStreamExt};
 use crate::error::{Error, Result};
 use crate::maintenance::RunContext;
 use crate::report::FileKind;
-use crate::storage::{Listed, ListedFile, LocalFiles, Store};
+use crate::storage::{Listed, ListedFile, ListedStat, ListingOptions, LocalFiles, Store};
 use crate::table::location::{is_below, normalize_local, split};
 use crate::table::{Location, PathRules, Root, Roots, TableMetadata};
 
@@ -165,19 +165,23 @@ pub(super) fn is_metadata_file(name: &str) -> bool {
     ["metadata.json", "metadata.json.gz", "metadata.json.zst"].iter().any(|ending| name.ends_with(ending))
 }
 
-/// The files to consider: a listing of the folder, or the rows of a relation that stands for one.
-pub(super) fn listed_files(store: &Store, scope: &Scope) -> BoxStream<'static, Result<(String, Listed)>> {
-    let scope_for_names = scope.clone();
-    store
-        .list(&scope.folder)
-        .map_ok(move |listed| {
-            let path = match &listed {
-                Listed::File(file) => &file.path,
-                Listed::Link { path, .. } | Listed::Unusable { path, .. } => path,
-            };
-            (scope_for_names.location_of(path), listed)
-        })
-        .boxed()
+/// Listed files with their locations, in batches.
+pub(super) type LocatedFiles = BoxStream<'static, Result<Vec<(String, Listed)>>>;
+
+/// The files to consider, from a listing of the folder. Local disks tell their names only.
+///
+/// `sample`: paths of some live files, which tell where the listing will find files.
+pub(super) fn listed_files(store: &Store, scope: &Scope, sample: &[String], how: &ListingOptions) -> LocatedFiles {
+    let named = scope.clone();
+    let options = ListingOptions { samples: sample.to_vec(), names_only: true, ..how.clone() };
+    let located = move |listed: Listed| {
+        let path = match &listed {
+            Listed::File(file) => &file.path,
+            Listed::Link { path, .. } | Listed::Unusable { path, .. } => path,
+        };
+        (named.location_of(path), listed)
+    };
+    store.list(&scope.folder, options).map_ok(move |batch| batch.into_iter().map(&located).collect()).boxed()
 }
 
 /// Spark's `file_list_view`: a relation with `file_path` (text) and `last_modified` (timestamp), optionally `file_size`.
@@ -189,7 +193,7 @@ pub(super) async fn relation_files(
     relation: &str,
     scope: &Scope,
     context: &RunContext,
-) -> Result<BoxStream<'static, Result<(String, Listed)>>> {
+) -> Result<LocatedFiles> {
     let session = context.maintenance.session()?;
     let unknown =
         |e| Error::argument("remove_orphan_files", format!("file_list_view => '{relation}' can't be read: {e}"));
@@ -209,9 +213,8 @@ pub(super) async fn relation_files(
         .map_err(Error::from)
         .and_then(move |batch| {
             let rows = relation_rows(&batch, &folder, &rules, &zone);
-            async move { Ok(futures::stream::iter(rows?).map(Ok)) }
+            async move { rows }
         })
-        .try_flatten()
         .boxed())
 }
 
@@ -249,8 +252,10 @@ fn relation_rows(
         let sizes = sizes.as_ref().map(|sizes| sizes.as_primitive::<datafusion::arrow::datatypes::UInt64Type>());
         let file = ListedFile {
             path: path.into_owned(),
-            size: sizes.filter(|sizes| !sizes.is_null(row)).map_or(0, |sizes| sizes.value(row)),
-            modified_ms: (!modified.is_null(row)).then(|| modified.value(row)),
+            stat: Some(ListedStat {
+                size: sizes.filter(|sizes| !sizes.is_null(row)).map_or(0, |sizes| sizes.value(row)),
+                modified_ms: (!modified.is_null(row)).then(|| modified.value(row)),
+            }),
         };
         rows.push((location.to_string(), Listed::File(file)));
     }

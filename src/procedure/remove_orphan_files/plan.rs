@@ -18,7 +18,7 @@ use crate::maintenance::RunContext;
 use crate::procedure::require_gc;
 use crate::reachability::FileIdentity;
 use crate::report::{FileOutcome, FileStatus, Metrics, Operation, Report, SkipReason};
-use crate::storage::Stores;
+use crate::storage::{ListingMode, Stores};
 use crate::table::{Location, PathRules, Root, Roots, TableMetadata};
 
 /// A planned removal of orphans. Making one changes nothing; it can be looked at, serialised, executed or thrown away.
@@ -93,19 +93,13 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
     let identity = FileIdentity::new(rules.clone(), store.as_local().cloned());
 
     let mut references = References::read(&table, &scope, &identity, task).await?;
-    // Spark hides names in a listing, but not in a list that somebody made.
-    let hidden = options.file_list_view.is_none().then(|| HiddenNames::new(&scope, &metadata));
-    let mut search = Search::new(options, hidden);
-    match &options.file_list_view {
-        None => search.run(listed_files(&stores.store(&scope.folder)?, &scope), &mut references).await?,
-        Some(relation) => search.run(relation_files(relation, &scope, context).await?, &mut references).await?,
-    }
+    let mut search = search(options, &scope, &metadata, &mut references, context).await?;
     search.drop_link_targets(&store);
     search.refuse_mismatches(&table.name)?;
 
     let mut newest = references.newest_metadata(handle, task, identity, table.clone());
-    newest.spare_live_files(&mut search.orphans).await?;
-    search.orphans.retain(|file| file.status != FileStatus::Spared(SkipReason::LiveAgain));
+    newest.spare_live_files(search.orphans.as_mut()).await?;
+    search.orphans.as_mut().retain(|file| file.status != FileStatus::Spared(SkipReason::LiveAgain));
 
     let seen = newest.seen();
     let shows_everything = scope.whole_table && options.file_list_view.is_none();
@@ -115,7 +109,8 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
 
     keep_files_with_other_names(&mut references, &mut search, &store, task).await?;
 
-    let Search { mut metrics, mut orphans, .. } = search;
+    let Search { mut metrics, orphans, .. } = search;
+    let mut orphans = orphans.into_vec();
     orphans.sort_unstable_by(|a, b| a.path.cmp(&b.path));
     metrics.dangling_references_count = dangling;
     metrics.processed_manifests_count = references.manifest_count() as u64;
@@ -133,10 +128,42 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
         considered: metrics.scanned_files_count,
     };
     let name = seen.name.clone();
-    let mut deletion = DeletionPlan::check(&name, orphans, metadata.roots(rules), false, &limits)?;
+    let deletion = DeletionPlan::check(&name, orphans, metadata.roots(rules), false, &limits)?;
+    let mut deletion = deletion.keeping_folder(scope.folder);
     deletion.preview(&stores).await?;
     let max_concurrent_deletes = options.max_concurrent_deletes;
     Ok(OrphanPlan { table: name, deletion, newest, max_concurrent_deletes, metrics, notices })
+}
+
+/// Looks up every file of the scope's listing, or every row of the relation that stands for one.
+async fn search(
+    options: &RemoveOrphanFiles,
+    scope: &Scope,
+    metadata: &TableMetadata,
+    references: &mut References,
+    context: &RunContext,
+) -> Result<Search> {
+    let store = Stores::new(context.task.runtime_env()).store(&scope.folder)?;
+    if let Some(relation) = &options.file_list_view {
+        // Spark hides names in a listing, but not in a list that somebody made.
+        let mut search = Search::new(options, None, &context.task);
+        search.run(relation_files(relation, scope, context).await?, references, &store).await?;
+        return Ok(search);
+    }
+    let sample = references.sample().to_vec();
+    let mut how = context.options().listing_options()?;
+    loop {
+        let mut search = Search::new(options, Some(HiddenNames::new(scope, metadata)), &context.task);
+        let outcome = search.run(listed_files(&store, scope, &sample, &how), references, &store).await;
+        match outcome {
+            // What was found so far may have gaps: all of it is thrown away.
+            Err(error @ Error::ListingOrder { .. }) if how.mode == ListingMode::Auto => {
+                tracing::warn!(%error, "listing again, in one part");
+                how.mode = ListingMode::Sequential;
+            }
+            outcome => return outcome.map(|()| search),
+        }
+    }
 }
 
 /// Refuses a catalog's table that writes its metadata elsewhere: what is here may be old, and the newest is unknown.

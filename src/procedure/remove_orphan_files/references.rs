@@ -1,4 +1,4 @@
-//! Everything that a table's metadata names, as sets that listed files are looked up in.
+//! Everything that a table's metadata names, as a set that listed files are looked up in.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,19 +10,17 @@ use crate::catalog::{LoadedTable, TableHandle, VERSION_HINT};
 use crate::deletion::NewestMetadata;
 use crate::error::{Error, Result};
 use crate::reachability::{
-    FileIdentity, LiveFiles, LiveFilesBuilder, Liveness, ManifestFile, Reading, for_each_live_entry,
-    insert_metadata_files, list_manifests,
+    FileIdentity, FileNames, FileNamesBuilder, LiveFiles, LiveFilesBuilder, ManifestFile, NamedBy, Reading,
+    for_each_live_entry, insert_metadata_files, list_manifests,
 };
 use crate::storage::Stores;
-use crate::table::location::{file_name, percent_decoded};
-use crate::table::{FilePrefix, PathRules, Root, Roots, Snapshot, TableIdentity, TableMetadata};
+use crate::table::location::split;
+use crate::table::{PathRules, Root, Roots, Snapshot, TableIdentity, TableMetadata};
 
 /// The files that all snapshots of a table name, and those that its metadata names itself.
 pub(super) struct References {
-    /// Live data and delete files of all snapshots.
-    content: LiveFiles,
-    /// Manifests, manifest lists, statistics, metadata files, the version hint.
-    structure: LiveFiles,
+    /// Live data and delete files of all snapshots; manifests, manifest lists, statistics, metadata files, the version hint.
+    pub live: LiveFiles,
     /// Manifests and manifest lists in the scope: the listing must show them.
     expected_structure: Vec<String>,
     /// Manifests and manifest lists outside of the scope.
@@ -33,8 +31,13 @@ pub(super) struct References {
     content_counts: ContentCounts,
     /// File names of live data and delete files that lie outside of the folder which holds the scope. If that folder has
     /// another address that we don't recognise, this is how its files look.
-    names_elsewhere: HashSet<String>,
+    names_elsewhere: FileNames,
+    /// Paths of some live files in the scope, chosen at random: they tell where a listing will find files.
+    sample: Vec<String>,
 }
+
+/// How many paths of live files are sampled.
+const SAMPLED_PATHS: usize = 4096;
 
 /// How many entries name live data and delete files in which place.
 #[derive(Debug, Default, Clone, Copy)]
@@ -44,40 +47,27 @@ pub(super) struct ContentCounts {
     pub in_roots: usize,
 }
 
-/// Who names a listed file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Named {
-    /// A live manifest entry.
-    Content,
-    /// Metadata, a manifest list or a statistics entry.
-    Structure,
-    /// Something, under this scheme and authority, which the rules don't call equal.
-    OtherPrefix(FilePrefix),
-    /// Nothing.
-    Nowhere,
-}
-
 /// What is collected while metadata is read.
 struct Collected<'a> {
     scope: &'a Roots,
     roots: &'a Roots,
     /// The root that holds the scope.
     home: &'a Roots,
-    content: LiveFilesBuilder,
-    structure: LiveFilesBuilder,
+    live: LiveFilesBuilder,
     expected_structure: Vec<String>,
     structure_elsewhere: Vec<String>,
     manifests: Vec<ManifestFile>,
     known_manifests: HashSet<String>,
     snapshots: HashSet<i64>,
     content_counts: ContentCounts,
-    names_elsewhere: HashSet<String>,
+    names_elsewhere: FileNamesBuilder,
+    sample: Sample,
 }
 
 impl Collected<'_> {
     /// Reads what the metadata's snapshots name, as far as it wasn't read before.
     async fn add(&mut self, metadata: &TableMetadata, reading: Reading, task: &Arc<TaskContext>) -> Result<()> {
-        insert_metadata_files(metadata, &mut self.structure)?;
+        insert_metadata_files(metadata, &mut self.live)?;
         let known = &mut self.snapshots;
         let snapshots: Vec<&Snapshot> =
             metadata.snapshots().iter().filter(|snapshot| known.insert(snapshot.snapshot_id)).collect();
@@ -91,9 +81,9 @@ impl Collected<'_> {
             let in_scope = self.scope.contains(file);
             let expected = reading == Reading::Strict && in_scope;
             if !in_scope && !self.home.contains(file) {
-                note_name(&mut self.names_elsewhere, file);
+                self.names_elsewhere.insert(file)?;
             }
-            self.structure.insert(file, expected)?;
+            self.live.insert(file, NamedBy::Metadata, expected)?;
             match (expected, in_scope) {
                 (true, _) => self.expected_structure.push(file.to_string()),
                 (false, false) => self.structure_elsewhere.push(file.to_string()),
@@ -105,10 +95,12 @@ impl Collected<'_> {
             self.content_counts.all += 1;
             self.content_counts.in_scope += usize::from(in_scope);
             self.content_counts.in_roots += usize::from(in_scope || self.roots.contains(entry.path));
-            if !in_scope && !self.home.contains(entry.path) {
-                note_name(&mut self.names_elsewhere, entry.path);
+            match in_scope {
+                true => self.sample.offer(split(entry.path).path),
+                false if self.home.contains(entry.path) => {}
+                false => self.names_elsewhere.insert(entry.path)?,
             }
-            self.content.insert(entry.path, in_scope && reading == Reading::Strict)
+            self.live.insert(entry.path, NamedBy::Manifest, in_scope && reading == Reading::Strict)
         })
         .await?;
         if reading == Reading::Strict {
@@ -136,18 +128,18 @@ impl References {
             scope: &scope_roots,
             roots: &roots,
             home: &home,
-            content: LiveFilesBuilder::new(identity.clone(), task.memory_pool()),
-            structure: LiveFilesBuilder::new(identity.clone(), task.memory_pool()),
+            live: LiveFilesBuilder::new(identity.clone(), task),
             expected_structure: Vec::new(),
             structure_elsewhere: Vec::new(),
             manifests: Vec::new(),
             known_manifests: HashSet::new(),
             snapshots: HashSet::new(),
             content_counts: ContentCounts::default(),
-            names_elsewhere: HashSet::new(),
+            names_elsewhere: FileNamesBuilder::new(task),
+            sample: Sample::default(),
         };
         let folder = table.metadata.location().child("metadata");
-        collected.structure.insert(&folder.child(VERSION_HINT).to_text(), false)?;
+        collected.live.insert(&folder.child(VERSION_HINT).to_text(), NamedBy::Metadata, false)?;
         collected.add(&table.metadata, Reading::Strict, task).await?;
         let (stores, own) = (Stores::new(task.runtime_env()), TableIdentity::of(&table.metadata));
         for file in &table.other_metadata_locations {
@@ -157,31 +149,19 @@ impl References {
             }
             collected.add(&other, Reading::IfThere, task).await?;
         }
-        let Collected { content, structure, expected_structure, structure_elsewhere, manifests, .. } = collected;
-        let Collected { known_manifests: _, snapshots, content_counts, names_elsewhere, .. } = collected;
+        let Collected { live, expected_structure, structure_elsewhere, manifests, snapshots, .. } = collected;
+        let Collected { content_counts, names_elsewhere, sample, .. } = collected;
         Ok(Self {
-            content: content.build(),
-            structure: structure.build(),
+            live: live.build()?,
             expected_structure,
             structure_elsewhere,
             manifests,
             snapshots,
             scope: scope_roots,
             content_counts,
-            names_elsewhere,
+            names_elsewhere: names_elsewhere.build()?,
+            sample: sample.paths,
         })
-    }
-
-    /// Looks a listed file up.
-    pub(super) fn probe(&mut self, location: &str) -> Named {
-        match self.content.probe(location) {
-            Liveness::Live => Named::Content,
-            content => match (content, self.structure.probe(location)) {
-                (_, Liveness::Live) => Named::Structure,
-                (Liveness::OtherPrefix(prefix), _) | (_, Liveness::OtherPrefix(prefix)) => Named::OtherPrefix(prefix),
-                (Liveness::Dead, _) | (Liveness::Live, Liveness::Dead) => Named::Nowhere,
-            },
-        }
     }
 
     /// Where the live data and delete files are.
@@ -191,7 +171,7 @@ impl References {
 
     /// How many distinct data and delete files are live.
     pub(super) fn live_content(&self) -> usize {
-        self.content.len()
+        self.live.named_by_manifests()
     }
 
     /// How many distinct manifests were read.
@@ -199,9 +179,14 @@ impl References {
         self.manifests.len()
     }
 
-    /// True if a live file outside of the folder that holds the scope has the same file name as this one.
-    pub(super) fn is_named_elsewhere(&self, location: &str) -> bool {
-        self.names_elsewhere.contains(file_name(location))
+    /// Says of each file whether a live file outside of the folder that holds the scope has the same file name.
+    pub(super) fn named_elsewhere<'a>(&mut self, files: impl Iterator<Item = &'a str>) -> Result<Vec<bool>> {
+        self.names_elsewhere.known(files)
+    }
+
+    /// Paths of some live files in the scope.
+    pub(super) fn sample(&self) -> &[String] {
+        &self.sample
     }
 
     pub(super) fn newest_metadata(
@@ -215,52 +200,75 @@ impl References {
         NewestMetadata::new(handle, task.clone(), identity, table, self.snapshots.clone(), manifests)
     }
 
-    /// Everything that the newest metadata needs and that no listed file was, in the scope and elsewhere.
-    pub(super) async fn unlisted(&mut self, task: &Arc<TaskContext>) -> Result<Vec<String>> {
-        let elsewhere = self.content_counts.all > self.content_counts.in_scope || !self.structure_elsewhere.is_empty();
-        let mut unlisted = self.unseen(task).await?;
-        if elsewhere {
-            unlisted.extend(self.structure_elsewhere.iter().cloned());
+    /// Goes through everything that the newest metadata needs and that no listed file was, in the scope and elsewhere. Reads
+    /// the manifests again, but only if there may be such files.
+    pub(super) async fn for_each_unlisted(
+        &mut self,
+        task: &Arc<TaskContext>,
+        mut on_file: impl FnMut(&str) -> Result<()>,
+    ) -> Result<()> {
+        for file in self.unseen(task, usize::MAX).await? {
+            on_file(&file)?;
+        }
+        self.structure_elsewhere.iter().try_for_each(|file| on_file(file))?;
+        if self.content_counts.all > self.content_counts.in_scope {
             let scope = &self.scope;
-            for_each_live_entry(&self.manifests, Reading::Strict, task, |entry| {
-                if !scope.contains(entry.path) {
-                    unlisted.push(entry.path.to_string());
-                }
-                Ok(())
+            for_each_live_entry(&self.manifests, Reading::Strict, task, |entry| match scope.contains(entry.path) {
+                true => Ok(()),
+                false => on_file(entry.path),
             })
             .await?;
         }
-        Ok(unlisted)
+        Ok(())
     }
 
-    /// Live files in the scope that no listed file was, under any of its names. Reads the manifests again, but only if
-    /// there may be such files.
-    pub(super) async fn unseen(&mut self, task: &Arc<TaskContext>) -> Result<Vec<String>> {
-        if self.content.unseen_count() + self.structure.unseen_count() == 0 {
+    /// Live files in the scope that no listed file was, under any of its names; no more than `most` of them. Reads the
+    /// manifests again, but only if there may be such files.
+    pub(super) async fn unseen(&mut self, task: &Arc<TaskContext>, most: usize) -> Result<Vec<String>> {
+        if self.live.unseen_count()? == 0 {
             return Ok(vec![]);
         }
-        let structure = &mut self.structure;
-        let mut unseen: Vec<String> =
-            self.expected_structure.iter().filter(|file| !structure.was_seen(file)).cloned().collect();
+        let (live, scope) = (&mut self.live, &self.scope);
+        let mut unseen = vec![];
+        for file in &self.expected_structure {
+            if live.is_unseen(file)? {
+                unseen.push(file.clone());
+            }
+        }
         let mut known = HashSet::new();
-        let (content, scope) = (&mut self.content, &self.scope);
         for_each_live_entry(&self.manifests, Reading::Strict, task, |entry| {
-            if scope.contains(entry.path) && !content.was_seen(entry.path) && known.insert(entry.path.to_string()) {
+            let is_unseen = unseen.len() < most && scope.contains(entry.path) && live.is_unseen(entry.path)?;
+            if is_unseen && known.insert(entry.path.to_string()) {
                 unseen.push(entry.path.to_string());
             }
             Ok(())
         })
         .await?;
+        unseen.truncate(most);
         Ok(unseen)
     }
 }
 
-/// Notes a file's name, also as it would read if it were percent-encoded.
-fn note_name(names: &mut HashSet<String>, location: &str) {
-    let name = file_name(location);
-    if !names.contains(name) {
-        names.extend(percent_decoded(name).filter(|decoded| decoded != name));
-        names.insert(name.to_string());
+/// A uniform sample of all paths that are offered, whatever their number.
+#[derive(Debug, Default)]
+struct Sample {
+    paths: Vec<String>,
+    offered: u64,
+    random: u64,
+}
+
+impl Sample {
+    fn offer(&mut self, path: &str) {
+        self.offered += 1;
+        if self.paths.len() < SAMPLED_PATHS {
+            return self.paths.push(path.to_string());
+        }
+        // A step of a linear congruential generator (Knuth's MMIX): an even spread is all that is asked for.
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let at = ((u128::from(self.random) * u128::from(self.offered)) >> 64) as usize;
+        if let Some(replaced) = self.paths.get_mut(at) {
+            path.clone_into(replaced);
+        }
     }
 }
 

@@ -2,15 +2,20 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 
+use datafusion::execution::TaskContext;
 use futures::TryStreamExt;
 
-use super::listing::{HiddenNames, is_metadata_file, kind_by_name};
-use super::references::{Named, References};
+use super::listing::{HiddenNames, LocatedFiles, is_metadata_file, kind_by_name};
+use super::references::References;
 use super::{PrefixMismatchMode, RemoveOrphanFiles};
 use crate::error::{Error, Result};
+use crate::procedure::CollectedFiles;
+use crate::reachability::{Candidate, Liveness, NamedBy, Probe, RecordReader, RecordWriter};
 use crate::report::{FileOutcome, FileStatus, Metrics, SkipReason};
-use crate::storage::{Listed, ListedFile, LocalFiles, Store};
+use crate::storage::{Listed, ListedStat, LocalFiles, Store};
 use crate::table::FilePrefix;
 use crate::table::location::split;
 
@@ -18,6 +23,8 @@ use crate::table::location::split;
 const EARLIEST_BELIEVABLE_MS: i64 = 946_684_800_000;
 /// A modification time further ahead than this is a wrong clock, not a young file.
 const LATEST_BELIEVABLE_AHEAD_MS: i64 = 24 * 60 * 60 * 1000;
+
+const NOT_NAMED: &str = "nothing in the table's metadata names it";
 
 /// Goes through the listed files and keeps those that nothing names.
 pub(super) struct Search {
@@ -27,7 +34,7 @@ pub(super) struct Search {
     now_ms: i64,
     pub metrics: Metrics,
     /// Files that nothing names and that are old enough.
-    pub orphans: Vec<FileOutcome>,
+    pub orphans: CollectedFiles,
     /// A listed file and the scheme and authority under which its path is live.
     mismatches: Vec<(String, FilePrefix)>,
     /// Where links lead to: those files are in use under the link's name.
@@ -38,25 +45,32 @@ pub(super) struct Search {
     pub metadata_links: Vec<String>,
     /// How many listed files are live data or delete files.
     pub matched_content: u64,
-    /// The paths so far, for a list of files that may name one twice; a listing doesn't.
-    listed_paths: Option<HashSet<String>>,
+    /// The paths so far, for a list of files that may name one twice; a listing doesn't. A collision keeps a file.
+    listed_paths: Option<(RandomState, HashSet<u64>)>,
+}
+
+/// A listed file or link that is looked up.
+struct Found {
+    location: String,
+    stat: Option<ListedStat>,
+    is_link: bool,
 }
 
 impl Search {
-    pub(super) fn new(options: &RemoveOrphanFiles, hidden: Option<HiddenNames>) -> Self {
+    pub(super) fn new(options: &RemoveOrphanFiles, hidden: Option<HiddenNames>, task: &TaskContext) -> Self {
         Self {
             mode: options.prefix_mismatch_mode,
             hidden,
             cutoff_ms: options.cutoff_ms,
             now_ms: options.now_ms,
             metrics: Metrics::default(),
-            orphans: Vec::new(),
+            orphans: CollectedFiles::new(task),
             mismatches: Vec::new(),
             link_targets: HashSet::new(),
             metadata_files: Vec::new(),
             metadata_links: Vec::new(),
             matched_content: 0,
-            listed_paths: options.file_list_view.is_some().then(HashSet::new),
+            listed_paths: options.file_list_view.is_some().then(Default::default),
         }
     }
 
@@ -66,100 +80,144 @@ impl Search {
     /// When the listing fails: one that is not complete decides nothing.
     pub(super) async fn run(
         &mut self,
-        mut files: impl futures::Stream<Item = Result<(String, Listed)>> + Unpin,
+        mut files: LocatedFiles,
         references: &mut References,
+        store: &Store,
     ) -> Result<()> {
-        while let Some((location, listed)) = files.try_next().await? {
-            match listed {
-                Listed::File(file) => self.file(location, file, references),
-                Listed::Link { target, .. } => {
-                    // The link itself is what the metadata may name; it is never deleted.
-                    self.note_match(&references.probe(&location));
-                    if location.ends_with("/metadata") {
-                        self.metadata_links.push(location);
-                    }
-                    self.link_targets.extend(target);
-                    self.metrics.count_skipped(SkipReason::UnsupportedName);
+        let mut probe = Probe::new(&mut references.live);
+        while let Some(batch) = files.try_next().await? {
+            let found = batch.into_iter().filter_map(|(location, listed)| self.found(location, listed)).collect();
+            self.judge(probe.push(found)?, store).await?;
+        }
+        while let Some(answers) = probe.next_waiting()? {
+            self.judge(answers, store).await?;
+        }
+        drop(probe);
+        self.drop_files_named_elsewhere(references)
+    }
+
+    fn found(&mut self, location: String, listed: Listed) -> Option<Found> {
+        match listed {
+            Listed::File(file) => {
+                if self.is_repeated(&file.path) {
+                    return None;
                 }
-                Listed::Unusable { path, why } => {
-                    tracing::warn!(path, why, "left alone");
-                    self.metrics.count_skipped(SkipReason::UnsupportedName);
-                }
+                self.metrics.scanned_files_count += 1;
+                Some(Found { location, stat: file.stat, is_link: false })
             }
+            Listed::Link { target, .. } => {
+                if location.ends_with("/metadata") {
+                    self.metadata_links.push(location.clone());
+                }
+                self.link_targets.extend(target);
+                self.metrics.count_skipped(SkipReason::UnsupportedName);
+                // The link itself is what the metadata may name; it is never deleted.
+                Some(Found { location, stat: None, is_link: true })
+            }
+            Listed::Unusable { path, why } => {
+                tracing::warn!(path, why, "left alone");
+                self.metrics.count_skipped(SkipReason::UnsupportedName);
+                None
+            }
+        }
+    }
+
+    async fn judge(&mut self, answers: Vec<(Found, Liveness)>, store: &Store) -> Result<()> {
+        let mut suspects = Vec::new();
+        for (found, liveness) in answers {
+            if let Liveness::Live(named_by) = liveness {
+                self.matched_content += u64::from(named_by == NamedBy::Manifest);
+                continue;
+            }
+            if found.is_link {
+                continue;
+            }
+            if found.location.rsplit('/').next().is_some_and(is_metadata_file) {
+                self.metadata_files.push(found.location.clone());
+            }
+            match self.hidden.as_ref().is_some_and(|hidden| hidden.hides(split(&found.location).path)) {
+                true => self.metrics.count_skipped(SkipReason::Hidden),
+                false => suspects.push((found, liveness)),
+            }
+        }
+        // Most files are live: only now is it asked how old the others are.
+        let without = |(found, _): &&(Found, Liveness)| found.stat.is_none();
+        let paths = suspects.iter().filter(without).map(|(found, _)| split(&found.location).path.to_string());
+        let mut stats = store.look_at(paths.collect()).await?.into_iter();
+        for (found, liveness) in suspects {
+            // One that is gone meanwhile is nobody's orphan.
+            let Some(stat) = found.stat.or_else(|| stats.next().flatten()) else { continue };
+            self.suspect(found.location, stat, liveness)?;
         }
         Ok(())
     }
 
-    fn file(&mut self, location: String, file: ListedFile, references: &mut References) {
-        if self.is_repeated(&file.path) {
-            return;
+    /// Decides on a file that nothing names by its scheme, authority and path.
+    fn suspect(&mut self, location: String, stat: ListedStat, liveness: Liveness) -> Result<()> {
+        if let Err(why) = self.is_old_enough(stat.modified_ms) {
+            self.metrics.count_skipped(why);
+            return Ok(());
         }
-        self.metrics.scanned_files_count += 1;
-        let named = references.probe(&location);
-        if self.note_match(&named) {
-            return;
-        }
-        if location.rsplit('/').next().is_some_and(is_metadata_file) {
-            self.metadata_files.push(location.clone());
-        }
-        if let Err(why) = self.may_be_considered(&file) {
-            return self.metrics.count_skipped(why);
-        }
-        let reason: Cow<'static, str> = match (named, self.mode) {
-            (Named::OtherPrefix(prefix), PrefixMismatchMode::Error) => {
-                return self.mismatches.push((location, prefix));
+        let reason: Cow<'static, str> = match (liveness, self.mode) {
+            (Liveness::OtherPrefix(prefix), PrefixMismatchMode::Error) => {
+                self.mismatches.push((location, prefix));
+                return Ok(());
             }
-            (Named::OtherPrefix(_), PrefixMismatchMode::Ignore) => {
-                return self.metrics.count_skipped(SkipReason::PrefixMismatch);
+            (Liveness::OtherPrefix(_), PrefixMismatchMode::Ignore) => {
+                self.metrics.count_skipped(SkipReason::PrefixMismatch);
+                return Ok(());
             }
-            (Named::OtherPrefix(prefix), PrefixMismatchMode::Delete) => format!(
+            (Liveness::OtherPrefix(prefix), PrefixMismatchMode::Delete) => format!(
                 "nothing names it; its path is live under {prefix}, which prefix_mismatch_mode = DELETE ignores"
             )
             .into(),
-            // A live file of the same name somewhere else may be this very file under an address we don't recognise.
-            _ if references.is_named_elsewhere(&location) => {
-                return self.metrics.count_skipped(SkipReason::PrefixMismatch);
-            }
-            _ => "nothing in the table's metadata names it".into(),
+            (Liveness::Dead | Liveness::Live(_), _) => NOT_NAMED.into(),
         };
         self.orphans.push(FileOutcome {
-            kind: kind_by_name(&file.path),
+            kind: kind_by_name(split(&location).path),
             path: location,
-            bytes: Some(file.size),
-            modified_ms: file.modified_ms,
+            bytes: Some(stat.size),
+            modified_ms: stat.modified_ms,
             snapshot_id: None,
             reason,
             status: FileStatus::Planned,
-        });
-    }
-
-    /// True if something names the file.
-    fn note_match(&mut self, named: &Named) -> bool {
-        self.matched_content += u64::from(*named == Named::Content);
-        matches!(named, Named::Content | Named::Structure)
+        })
     }
 
     fn is_repeated(&mut self, path: &str) -> bool {
-        self.listed_paths.as_mut().is_some_and(|paths| !paths.insert(path.to_string()))
+        self.listed_paths.as_mut().is_some_and(|(seed, paths)| !paths.insert(seed.hash_one(path)))
     }
 
-    fn may_be_considered(&self, file: &ListedFile) -> std::result::Result<(), SkipReason> {
-        if self.hidden.as_ref().is_some_and(|hidden| hidden.hides(&file.path)) {
-            return Err(SkipReason::Hidden);
-        }
+    fn is_old_enough(&self, modified_ms: Option<i64>) -> std::result::Result<(), SkipReason> {
         let latest = self.now_ms.saturating_add(LATEST_BELIEVABLE_AHEAD_MS);
-        match file.modified_ms.filter(|modified| (EARLIEST_BELIEVABLE_MS..=latest).contains(modified)) {
+        match modified_ms.filter(|modified| (EARLIEST_BELIEVABLE_MS..=latest).contains(modified)) {
             None => Err(SkipReason::UnknownAge),
             Some(modified) if modified >= self.cutoff_ms => Err(SkipReason::TooYoung),
             Some(_) => Ok(()),
         }
     }
 
+    /// Keeps files of which a live one of the same name is somewhere else: it may be this very file under an address that we
+    /// don't recognise.
+    fn drop_files_named_elsewhere(&mut self, references: &mut References) -> Result<()> {
+        let mut elsewhere =
+            references.named_elsewhere(self.orphans.as_slice().iter().map(|file| file.path.as_str()))?.into_iter();
+        let metrics = &mut self.metrics;
+        self.orphans.as_mut().retain(|file| {
+            let is_ambiguous = elsewhere.next().unwrap_or(true) && file.reason == NOT_NAMED;
+            if is_ambiguous {
+                metrics.count_skipped(SkipReason::PrefixMismatch);
+            }
+            !is_ambiguous
+        });
+        Ok(())
+    }
+
     /// Keeps files that a link leads to: something may read them under the link's name.
     pub(super) fn drop_link_targets(&mut self, store: &Store) {
         let Some(local) = store.as_local().filter(|_| !self.link_targets.is_empty()) else { return };
         let (targets, metrics) = (&self.link_targets, &mut self.metrics);
-        self.orphans.retain(|file| {
+        self.orphans.as_mut().retain(|file| {
             let path = split(&file.path).path;
             let is_target = targets.contains(path) || canonical_is_in(local, path, targets);
             if is_target {
@@ -204,5 +262,24 @@ fn canonical_is_in(local: &LocalFiles, path: &str, targets: &HashSet<String>) ->
     match local.canonical(path) {
         Ok(canonical) => canonical.is_some_and(|canonical| targets.contains(&canonical)),
         Err(_) => true,
+    }
+}
+
+impl Candidate for Found {
+    fn location(&self) -> &str {
+        &self.location
+    }
+
+    fn write(&self, record: &mut RecordWriter<'_>) {
+        record.text(&self.location);
+        record.number(u64::from(self.is_link));
+        record.optional(self.stat.as_ref().map(|stat| stat.size));
+        record.optional(self.stat.as_ref().and_then(|stat| stat.modified_ms).map(|ms| ms as u64));
+    }
+
+    fn read(record: &mut RecordReader<'_>) -> Option<Self> {
+        let (location, is_link) = (record.text()?.to_string(), record.number()? != 0);
+        let (size, modified_ms) = (record.optional()?, record.optional()?.map(|ms| ms as i64));
+        Some(Self { location, stat: size.map(|size| ListedStat { size, modified_ms }), is_link })
     }
 }

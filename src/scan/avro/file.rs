@@ -195,6 +195,12 @@ impl<'a, const N: usize> BlockRecords<'a, N> {
         true
     }
 
+    /// How many bytes are ahead.
+    #[cfg(feature = "benches")]
+    pub(in crate::scan) fn bytes(&self) -> usize {
+        self.cursor.rest().len()
+    }
+
     fn end(&self) -> Result<()> {
         match self.cursor.rest().len() {
             0 => Ok(()),

@@ -1,0 +1,107 @@
+//! What a snapshot's summary says, as far as maintenance asks.
+
+use std::fmt;
+
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
+
+/// What the writer of a snapshot says of it. Everything else in the summary stays in the document and is not looked at.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub struct SnapshotSummary {
+    /// `append`, `replace`, `overwrite` or `delete`; the one key that the spec requires.
+    #[serde(default)]
+    pub operation: Option<Box<str>>,
+    /// How many data files the snapshot has, if the writer noted a number.
+    #[serde(default, deserialize_with = "count")]
+    pub total_data_files: Option<i64>,
+    /// How many delete files the snapshot has, if the writer noted a number.
+    #[serde(default, deserialize_with = "count")]
+    pub total_delete_files: Option<i64>,
+}
+
+impl SnapshotSummary {
+    /// What kind of change made the snapshot: `append`, `replace`, `overwrite` or `delete`.
+    pub fn operation(&self) -> Option<&str> {
+        self.operation.as_deref()
+    }
+}
+
+/// Reads a count. The spec has it as text, some writers write a number; anything else is no count, and no error:
+/// writers need not write any.
+fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
+    struct Count;
+    impl<'de> Visitor<'de> for Count {
+        type Value = Option<i64>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a count")
+        }
+
+        fn visit_str<E>(self, text: &str) -> Result<Option<i64>, E> {
+            Ok(text.parse().ok())
+        }
+
+        fn visit_i64<E>(self, number: i64) -> Result<Option<i64>, E> {
+            Ok(Some(number))
+        }
+
+        fn visit_u64<E>(self, number: u64) -> Result<Option<i64>, E> {
+            Ok(i64::try_from(number).ok())
+        }
+
+        fn visit_f64<E>(self, _: f64) -> Result<Option<i64>, E> {
+            Ok(None)
+        }
+
+        fn visit_bool<E>(self, _: bool) -> Result<Option<i64>, E> {
+            Ok(None)
+        }
+
+        fn visit_unit<E>(self) -> Result<Option<i64>, E> {
+            Ok(None)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Option<i64>, A::Error> {
+            while elements.next_element::<IgnoredAny>()?.is_some() {}
+            Ok(None)
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Option<i64>, A::Error> {
+            while fields.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+            Ok(None)
+        }
+    }
+    deserializer.deserialize_any(Count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_texts_or_numbers_and_anything_else_is_none() {
+        for (value, expected) in [
+            (r#""12""#, Some(12)),
+            ("12", Some(12)),
+            (r#""-1""#, Some(-1)),
+            ("-1", Some(-1)),
+            (r#""many""#, None),
+            ("18446744073709551615", None),
+            ("1.5", None),
+            ("null", None),
+            ("true", None),
+            (r#"[1,{"a":2}]"#, None),
+            (r#"{"a":[1]}"#, None),
+        ] {
+            let json = format!(
+                r#"{{"total-data-files":{value},"operation":"append","added-files":{{"x":1}},"total-delete-files":"7"}}"#
+            );
+            let summary: SnapshotSummary = serde_json::from_str(&json).unwrap();
+            let counts = (summary.total_data_files, summary.total_delete_files);
+            assert_eq!((summary.operation(), counts), (Some("append"), (expected, Some(7))), "{json}");
+        }
+        assert_eq!(serde_json::from_str::<SnapshotSummary>("{}").unwrap(), SnapshotSummary::default());
+    }
+}
