@@ -68,7 +68,8 @@ async fn run(referenced: u64, listed: u64, memory_limit: &str) {
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let after_name = stat.rsplit(") ").next().unwrap_or_default();
-    let ticks = |at: usize| after_name.split(' ').nth(at).and_then(|ticks| ticks.parse::<f64>().ok()).unwrap_or(f64::NAN);
+    let ticks =
+        |at: usize| after_name.split(' ').nth(at).and_then(|ticks| ticks.parse::<f64>().ok()).unwrap_or(f64::NAN);
     // The kernel reports in hundredths of a second on every architecture of interest.
     (ticks(11) + ticks(12)) / 100.0
 }

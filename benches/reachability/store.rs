@@ -184,7 +184,9 @@ impl ObjectStore for SyntheticTable {
         let content = Bytes::from(self.content(&path).ok_or_else(not_found)?);
         let meta = meta(path.clone(), content.len() as u64);
         let range = match &options.range {
-            Some(range) => range.as_range(meta.size).map_err(|e| Error::Generic { store: "synthetic", source: e.into() })?,
+            Some(range) => {
+                range.as_range(meta.size).map_err(|e| Error::Generic { store: "synthetic", source: e.into() })?
+            }
             None => 0..meta.size,
         };
         let part = content.slice(range.start as usize..range.end as usize);

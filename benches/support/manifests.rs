@@ -1,6 +1,7 @@
 //! Manifests and manifest lists as Iceberg Java writes them: its schemas, blocks of 64 kB, deflate at level 9.
 //!
-//! They are made by hand, so that every byte of them is known: with their blocks aside, for measuring decompression alone.
+//! They are made by hand, so that every byte of them is known. Their blocks lie aside too, for measuring decompression
+//! alone.
 
 use std::io::Write;
 
@@ -19,8 +20,6 @@ pub enum Codec {
 }
 
 impl Codec {
-    pub const ALL: [Self; 4] = [Self::Deflate, Self::Zstandard, Self::Snappy, Self::Null];
-
     pub fn name(self) -> &'static str {
         match self {
             Self::Null => "null",

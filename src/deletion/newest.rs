@@ -130,7 +130,8 @@ impl NewestMetadata {
         }
         let mut unread = listed.manifests;
         unread.retain(|manifest| !self.checked_manifests.contains(&manifest.reference.location));
-        for_each_live_entry(&unread, reading, &self.task, |entry| live.insert(entry.path, NamedBy::Manifest, false)).await?;
+        for_each_live_entry(&unread, reading, &self.task, |entry| live.insert(entry.path, NamedBy::Manifest, false))
+            .await?;
         self.checked_snapshots.extend(snapshots.iter().map(|snapshot| snapshot.snapshot_id));
         self.checked_manifests.extend(unread.into_iter().map(|manifest| manifest.reference.location));
         Ok(())

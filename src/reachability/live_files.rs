@@ -186,7 +186,8 @@ impl LiveFiles {
     /// Remembers which expected files of a bucket no candidate was, before the bucket leaves memory.
     pub(super) fn note_unseen(&mut self, bucket: usize) -> Result<()> {
         let expected = |entry: &&u64| **entry & EXPECTED != 0;
-        let unseen: Vec<u64> = self.hashes.bucket(bucket)?.iter().filter(expected).map(|entry| entry & HASH_MASK).collect();
+        let unseen: Vec<u64> =
+            self.hashes.bucket(bucket)?.iter().filter(expected).map(|entry| entry & HASH_MASK).collect();
         self.share().need(unseen.len() * size_of::<u64>())?;
         self.unseen_on_disk.extend(unseen);
         Ok(())
@@ -220,7 +221,9 @@ impl LiveFiles {
         let keys: Vec<u64> = self.identity.keys(location)?.iter().map(|key| hash(&self.seed, key)).collect();
         for hash in keys {
             let unseen = match self.hashes.is_in_memory() {
-                true => entries_of(self.hashes.bucket(bucket_of(hash))?, hash).iter().any(|entry| entry & EXPECTED != 0),
+                true => {
+                    entries_of(self.hashes.bucket(bucket_of(hash))?, hash).iter().any(|entry| entry & EXPECTED != 0)
+                }
                 false => self.unseen_on_disk.binary_search(&hash).is_ok(),
             };
             if !unseen {

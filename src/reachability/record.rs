@@ -63,4 +63,3 @@ pub(super) fn broken() -> Error {
     let what = "a temporary file was changed by somebody else while it was in use";
     datafusion::error::DataFusionError::Execution(what.into()).into()
 }
-

@@ -34,9 +34,11 @@ impl SpillBuckets {
     /// When the session allows no temporary files, or keeps them elsewhere than on a local disk.
     pub(super) fn create(disk: &Arc<DiskManager>, what: &'static str) -> Result<Self> {
         let file = disk.create_tmp_file(what)?;
-        let elsewhere = || DataFusionError::ResourcesExhausted(format!(
-            "{what} does not fit into memory, and the session keeps its temporary files elsewhere than on a local disk"
-        ));
+        let elsewhere = || {
+            DataFusionError::ResourcesExhausted(format!(
+                "{what} does not fit into memory, and the session keeps its temporary files elsewhere than on a local disk"
+            ))
+        };
         let reader = File::open(file.path().ok_or_else(elsewhere)?).map_err(DataFusionError::from)?;
         let writer = Mutex::new(file.open_writer()?);
         Ok(Self { file, writer, reader, written: 0, chunks: vec![vec![]; BUCKETS] })

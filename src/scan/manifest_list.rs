@@ -85,7 +85,7 @@ pub(crate) fn decode_manifest_list(path: &str, bytes: &[u8]) -> Result<RecordBat
     decode_manifest_list_like(path, bytes, &mut vec![])
 }
 
-/// Like [`decode_manifest_list`], sharing the layout of lists that were decoded before.
+/// Decodes a whole manifest list. It shares the layout of one that was decoded before, if it was written alike.
 #[cfg(any(test, feature = "benches"))]
 pub(crate) fn decode_manifest_list_like(
     path: &str,

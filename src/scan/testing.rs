@@ -192,7 +192,7 @@ pub(crate) fn oracle_records(file: &[u8]) -> Vec<Value> {
     try_oracle_records(file).unwrap()
 }
 
-/// `None`: apache-avro refuses the file. It trusts lengths more than it should, so it gets a limit.
+/// `None`: apache-avro refuses the file, or doesn't know its codec: it knows null and deflate. It trusts lengths more than it should, so it gets a limit.
 pub(crate) fn try_oracle_records(file: &[u8]) -> Option<Vec<Value>> {
     apache_avro::util::max_allocation_bytes(1 << 24);
     apache_avro::Reader::new(file).ok()?.collect::<Result<_, _>>().ok()

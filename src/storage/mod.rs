@@ -21,9 +21,9 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 pub(crate) use listing::{Listed, ListedFile, ListedStat, Listing, ListingMode, ListingOptions};
 pub(crate) use local::{FileId, LocalFiles, epoch_ms};
 pub(crate) use object::ObjectFiles;
-pub(crate) use reading::{FileContent, requests_at_once};
 #[cfg(feature = "benches")]
 pub(crate) use object::paged;
+pub(crate) use reading::{FileContent, requests_at_once};
 
 use crate::error::{Error, Result};
 use crate::table::Location;

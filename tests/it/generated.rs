@@ -214,7 +214,8 @@ async fn little_memory_changes_no_plan() {
     }
     let folder = tempfile::tempdir().unwrap();
     let table = std::fs::canonicalize(folder.path()).unwrap().join("t");
-    let history = words("--snapshots 40 --entries 1200 --overwrite-every 3 --merge-at 12 --orphans 3000 --dup-entries 0.1");
+    let history =
+        words("--snapshots 40 --entries 1200 --overwrite-every 3 --merge-at 12 --orphans 3000 --dup-entries 0.1");
     script(&[&["build", "--out", table.to_str().unwrap()], history.as_slice()].concat());
     let now_ms = chrono::Utc::now().timestamp_millis();
     let location = literal(table.to_str().unwrap());

@@ -15,8 +15,8 @@ use crate::catalog::VERSION_HINT;
 use crate::error::Result;
 use crate::procedure::CollectedFiles;
 use crate::reachability::{
-    Candidate, FileIdentity, FileNames, FileNamesBuilder, KnownFiles, ListedManifests, LiveFiles, LiveFilesBuilder, Liveness,
-    ManifestFile, NamedBy, Probe, Reading, RecordReader, RecordWriter, for_each_live_entry, list_manifests,
+    Candidate, FileIdentity, FileNames, FileNamesBuilder, KnownFiles, ListedManifests, LiveFiles, LiveFilesBuilder,
+    Liveness, ManifestFile, NamedBy, Probe, Reading, RecordReader, RecordWriter, for_each_live_entry, list_manifests,
 };
 use crate::report::{FileKind, FileOutcome, FileStatus, Metrics, SkipReason};
 use crate::scan::Unreadable;
@@ -138,7 +138,12 @@ impl<'a> DeadFileSearch<'a> {
         let mut batch = Vec::with_capacity(BATCH);
         let skipped = for_each_live_entry(dead_manifests, Reading::Lenient, self.task, |entry| {
             let snapshot_id = dead_manifests.get(entry.manifest).map(|manifest| manifest.snapshot_id);
-            batch.push(ExpiredEntry { path: entry.path.to_string(), kind: entry.kind, bytes: entry.bytes, snapshot_id });
+            batch.push(ExpiredEntry {
+                path: entry.path.to_string(),
+                kind: entry.kind,
+                bytes: entry.bytes,
+                snapshot_id,
+            });
             match batch.len() < BATCH {
                 true => Ok(()),
                 false => dead.add_dead(probe.push(std::mem::replace(&mut batch, Vec::with_capacity(BATCH)))?),

@@ -189,11 +189,7 @@ pub(super) fn listed_files(store: &Store, scope: &Scope, sample: &[String], how:
 /// Only rows below the scope's folder count, by whole path segments, under the folder's own scheme and authority or a
 /// spelling that is always the same (`s3a` for `s3`, no scheme for `file`). What the call's own `equal_*` maps declare
 /// equal stays out here, as in Spark: a file that is listed under two names would be an orphan twice.
-pub(super) async fn relation_files(
-    relation: &str,
-    scope: &Scope,
-    context: &RunContext,
-) -> Result<LocatedFiles> {
+pub(super) async fn relation_files(relation: &str, scope: &Scope, context: &RunContext) -> Result<LocatedFiles> {
     let session = context.maintenance.session()?;
     let unknown =
         |e| Error::argument("remove_orphan_files", format!("file_list_view => '{relation}' can't be read: {e}"));

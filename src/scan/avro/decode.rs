@@ -76,6 +76,21 @@ impl<'a, const N: usize> Row<'a, N> {
                     cursor.apart(|cursor| each(items, || self.run(schema, ops, cursor)))
                 })?,
                 Op::SkipTree(node) => cursor.apart(|cursor| skip(schema, *node, cursor, 0))?,
+                Op::SkipNullableInteger { null } => {
+                    if !cursor.is_null(*null)? {
+                        cursor.skip_longs(1)?;
+                    }
+                }
+                Op::SkipNullableBytes { null } => {
+                    if !cursor.is_null(*null)? {
+                        cursor.skip_bytes()?;
+                    }
+                }
+                Op::SkipNullableFixed { null, size } => {
+                    if !cursor.is_null(*null)? {
+                        cursor.skip(*size)?;
+                    }
+                }
                 Op::Nullable { null, ops } => {
                     if cursor.is_null(*null)? {
                         next += ops;

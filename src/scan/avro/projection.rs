@@ -59,8 +59,22 @@ pub(super) enum Op {
     SkipItems(Vec<Op>),
     /// Walks over any value.
     SkipTree(NodeId),
+    /// A union of null and one of the values above, in one step: most of a manifest's fields are such.
+    SkipNullableInteger {
+        null: u8,
+    },
+    SkipNullableBytes {
+        null: u8,
+    },
+    SkipNullableFixed {
+        null: u8,
+        size: usize,
+    },
     /// A union of null and something. If `null` is its first byte, the next ops are jumped over.
-    Nullable { null: u8, ops: usize },
+    Nullable {
+        null: u8,
+        ops: usize,
+    },
     /// Any other union: where its branches begin.
     Union(Vec<usize>),
     /// The next op that is due, after a branch of a union.
@@ -146,7 +160,16 @@ impl<'s> Compiler<'s> {
             self.ops.push(Op::Nullable { null, ops: 0 });
             self.joined = self.ops.len();
             each(self, other)?;
-            self.ops[head] = Op::Nullable { null, ops: self.ops.len() - head - 1 };
+            let op = match &self.ops[head + 1..] {
+                [Op::SkipIntegers(1)] => Op::SkipNullableInteger { null },
+                [Op::SkipBytes] => Op::SkipNullableBytes { null },
+                [Op::SkipFixed(size)] => Op::SkipNullableFixed { null, size: *size },
+                ops => Op::Nullable { null, ops: ops.len() },
+            };
+            if !matches!(op, Op::Nullable { .. }) {
+                self.ops.truncate(head + 1);
+            }
+            self.ops[head] = op;
         } else {
             self.ops.push(Op::Union(vec![]));
             let (mut starts, mut ends) = (vec![], vec![]);

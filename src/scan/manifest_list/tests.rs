@@ -221,7 +221,7 @@ proptest! {
             let end = data.len();
             damage.apply(data, 0..end);
         }
-        let file = parts.written("snappy");
+        let file = parts.written("deflate");
         if let Ok(found) = decode(&file) && let Some(expected) = try_oracle_records(&file) {
             prop_assert_eq!(found, expected.iter().map(oracle_row).collect::<Vec<_>>());
         }
