@@ -96,8 +96,8 @@ maintenance_options! {
     /// How many reads of metadata files (manifest lists, manifests) run at once; at least 1.
     max_concurrent_reads: usize = 64,
 
-    /// How many bytes of metadata files may be read before they are decoded. A larger file is read alone; less is read
-    /// ahead when `datafusion.runtime.memory_limit` leaves less.
+    /// How many bytes of metadata files, with the rows they are decoded to, may be ahead of what uses them. A larger file is
+    /// read alone; with `datafusion.runtime.memory_limit` no more than a quarter of it.
     read_ahead_bytes: usize = 67_108_864,
 }
 

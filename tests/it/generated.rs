@@ -228,7 +228,9 @@ async fn little_memory_changes_no_plan() {
         let little = Session::new(Some(now_ms));
         little.run("SET datafusion.runtime.memory_limit = '8M'").await.unwrap();
         let files = format!("{call}, output => 'files')");
-        let (expected, found) = (plenty.rows(&files).await.unwrap(), little.rows(&files).await.unwrap());
+        let (mut expected, mut found) = (plenty.rows(&files).await.unwrap(), little.rows(&files).await.unwrap());
+        // Of the snapshots that had a file, one is named: the first whose list was read.
+        expected.iter_mut().chain(&mut found).for_each(|row| drop(row.remove("snapshot_id")));
         assert!(expected.len() > 1000 && expected == found, "{call}: {} and {} rows", expected.len(), found.len());
         let numbers = |mut rows: crate::support::MetricRows| {
             rows.remove("elapsed_ms");

@@ -97,6 +97,8 @@ impl<'a> DeadFileSearch<'a> {
                 dead_manifests.push(manifest.clone());
             }
         }
+        // Scans are parallel; the same call shows and deletes in the same order.
+        dead_manifests.sort_unstable_by(|a, b| a.reference.location.cmp(&b.reference.location));
         let mut structure = self.structure(&dead_manifests, &listed);
         let mut retained = match self.needs_retained_content(&dead_manifests, &structure) {
             true => Some(self.live_content().await?),
@@ -107,7 +109,6 @@ impl<'a> DeadFileSearch<'a> {
             self.find_dead_content(&dead_manifests, live, &mut dead).await?;
             drop_live(live, &mut structure)?;
         }
-        // Scans are parallel; the same call shows and deletes in the same order.
         dead.files.as_mut().sort_unstable_by(|a, b| (a.kind, &a.path).cmp(&(b.kind, &b.path)));
         structure.into_iter().try_for_each(|file| dead.add(file))?;
         let mut files = dead.files.into_vec();

@@ -143,18 +143,18 @@ async fn search(
     references: &mut References,
     context: &RunContext,
 ) -> Result<Search> {
-    let store = Stores::new(context.task.runtime_env()).store(&scope.folder)?;
     if let Some(relation) = &options.file_list_view {
         // Spark hides names in a listing, but not in a list that somebody made.
         let mut search = Search::new(options, None, &context.task);
-        search.run(relation_files(relation, scope, context).await?, references, &store).await?;
+        search.run(relation_files(relation, scope, context).await?, references, None).await?;
         return Ok(search);
     }
+    let store = Stores::new(context.task.runtime_env()).store(&scope.folder)?;
     let sample = references.sample().to_vec();
     let mut how = context.options().listing_options()?;
     loop {
         let mut search = Search::new(options, Some(HiddenNames::new(scope, metadata)), &context.task);
-        let outcome = search.run(listed_files(&store, scope, &sample, &how), references, &store).await;
+        let outcome = search.run(listed_files(&store, scope, &sample, &how), references, Some(&store)).await;
         match outcome {
             // What was found so far may have gaps: all of it is thrown away.
             Err(error @ Error::ListingOrder { .. }) if how.mode == ListingMode::Auto => {

@@ -74,7 +74,7 @@ impl Search {
         }
     }
 
-    /// Looks every listed file up.
+    /// Looks every listed file up. `store`: where to ask for what the listing did not say.
     ///
     /// # Errors
     /// When the listing fails: one that is not complete decides nothing.
@@ -82,7 +82,7 @@ impl Search {
         &mut self,
         mut files: LocatedFiles,
         references: &mut References,
-        store: &Store,
+        store: Option<&Store>,
     ) -> Result<()> {
         let mut probe = Probe::new(&mut references.live);
         while let Some(batch) = files.try_next().await? {
@@ -122,7 +122,7 @@ impl Search {
         }
     }
 
-    async fn judge(&mut self, answers: Vec<(Found, Liveness)>, store: &Store) -> Result<()> {
+    async fn judge(&mut self, answers: Vec<(Found, Liveness)>, store: Option<&Store>) -> Result<()> {
         let mut suspects = Vec::new();
         for (found, liveness) in answers {
             if let Liveness::Live(named_by) = liveness {
@@ -143,7 +143,10 @@ impl Search {
         // Most files are live: only now is it asked how old the others are.
         let without = |(found, _): &&(Found, Liveness)| found.stat.is_none();
         let paths = suspects.iter().filter(without).map(|(found, _)| split(&found.location).path.to_string());
-        let mut stats = store.look_at(paths.collect()).await?.into_iter();
+        let mut stats = match store {
+            Some(store) => store.look_at(paths.collect()).await?.into_iter(),
+            None => vec![].into_iter(),
+        };
         for (found, liveness) in suspects {
             // One that is gone meanwhile is nobody's orphan.
             let Some(stat) = found.stat.or_else(|| stats.next().flatten()) else { continue };

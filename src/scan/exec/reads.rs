@@ -7,7 +7,7 @@ use bytes::Bytes;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
-use datafusion::execution::memory_pool::MemoryReservation;
+use datafusion::execution::memory_pool::{MemoryLimit, MemoryReservation};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::FileSource;
@@ -17,6 +17,9 @@ use crate::error::Result;
 use crate::options::MaintenanceOptions;
 use crate::storage::{FileContent, LocalFiles, Store, Stores, requests_at_once};
 use crate::table::Location;
+
+/// The part of a limited memory pool that files may take which are read ahead, as a divisor.
+const PART_OF_THE_POOL: usize = 4;
 
 /// What a file is taken for whose size is unknown: a manifest list of a thousand manifests.
 const USUAL_BYTES: u64 = 64 << 10;
@@ -47,6 +50,11 @@ impl ReadLimits {
         let (max_reads, bytes) =
             options.map_or_else(|| MaintenanceOptions::default().reading(), MaintenanceOptions::reading);
         let max_reads = max_reads.clamp(1, 10_000);
+        // Whoever asked for the rows needs memory for what it makes of them.
+        let bytes = match context.memory_pool().memory_limit() {
+            MemoryLimit::Finite(limit) => bytes.min(limit / PART_OF_THE_POOL),
+            MemoryLimit::Infinite | MemoryLimit::Unknown => bytes,
+        };
         // Where reads have a latency, all of them should be busy before any is for two files.
         let is_local = |location: &str| Location::parse(location).is_ok_and(|location| location.is_local());
         let group_files = match source.len() {
@@ -118,12 +126,10 @@ impl<S: FileSource> Reader<S> {
         reservation: MemoryReservation,
     ) -> Result<FilesRead> {
         let work = async move {
-            let bytes = files.clone().map(|index| self.source.size_hint(index).unwrap_or(USUAL_BYTES));
-            let bytes = bytes.fold(0, u64::saturating_add);
-            let share = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.limits.bytes_ahead);
+            let estimate = files.clone().fold(0, |sum: usize, index| sum.saturating_add(self.estimate(index)));
+            let share = u32::try_from(estimate).unwrap_or(u32::MAX).min(self.limits.bytes_ahead);
             // Fails only when the semaphore was closed, which nobody does.
             let share = Arc::clone(&self.bytes_ahead).acquire_many_owned(share).await.ok();
-            let estimate = files.clone().fold(0, |sum: usize, index| sum.saturating_add(self.estimate(index)));
             let memory = Arc::clone(&self.memory).take(reservation, estimate).await;
             Ok(FilesRead { files: self.read_all(files).await?, memory, share })
         };
