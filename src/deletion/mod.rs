@@ -18,7 +18,6 @@ mod pace;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use datafusion::error::DataFusionError;
 use tokio::task::JoinHandle;
 
 pub(crate) use guards::{Limits, check_limits};
@@ -182,13 +181,19 @@ pub(crate) async fn delete_files(
     let (mut files, mut running) = (Vec::with_capacity(count), VecDeque::new());
     while let Some(batch) = batches.next().await {
         // In a task of its own, so that it goes on while the metadata is looked at for the next one.
-        running.push_back(tokio::spawn(executor.clone().delete_batch(table.clone(), batch)));
-        if running.len() == at_once {
-            files.extend(first_done(&mut running).await?);
+        let begun = RunningBatch {
+            files: batch.clone(),
+            task: tokio::spawn(executor.clone().delete_batch(table.clone(), batch)),
+        };
+        running.push_back(begun);
+        if running.len() == at_once
+            && let Some(first) = running.pop_front()
+        {
+            files.extend(first.done().await);
         }
     }
-    while !running.is_empty() {
-        files.extend(first_done(&mut running).await?);
+    for batch in running {
+        files.extend(batch.done().await);
     }
     if files.len() < count {
         let deleted = files.iter().filter(|file| file.status == FileStatus::Deleted).count() as u64;
@@ -198,10 +203,28 @@ pub(crate) async fn delete_files(
     Ok(files)
 }
 
-/// Waits for the batch that began first.
-async fn first_done(running: &mut VecDeque<JoinHandle<Vec<FileOutcome>>>) -> Result<Vec<FileOutcome>> {
-    let Some(batch) = running.pop_front() else { return Ok(vec![]) };
-    batch.await.map_err(|error| Error::Engine(Arc::new(DataFusionError::ExecutionJoin(Box::new(error)))))
+/// A batch that has begun.
+struct RunningBatch {
+    /// As they were before.
+    files: Vec<FileOutcome>,
+    task: JoinHandle<Vec<FileOutcome>>,
+}
+
+impl RunningBatch {
+    /// What became of its files. One fault of ours must not hide what the other batches did.
+    async fn done(self) -> Vec<FileOutcome> {
+        let Self { mut files, task } = self;
+        match task.await {
+            Ok(done) => done,
+            Err(error) => {
+                let why = format!("what became of it is unknown, because the task that deletes it died: {error}");
+                for file in files.iter_mut().filter(|file| file.status == FileStatus::Planned) {
+                    file.status = FileStatus::Failed(why.clone());
+                }
+                files
+            }
+        }
+    }
 }
 
 /// The batches of a run, each handed out right after its look at the newest metadata.
@@ -335,10 +358,7 @@ impl Executor {
     async fn delete_share(&self, share: Share) -> Outcomes {
         match share.store.kind() {
             StoreKind::Local(files) => self.delete_local(files, share.targets).await,
-            StoreKind::Object(store) => {
-                let files = share.targets.into_iter().map(|(index, target)| (index, target.location)).collect();
-                self.objects.delete(store, files).await
-            }
+            StoreKind::Object(store) => self.objects.delete(store, share.targets).await,
         }
     }
 

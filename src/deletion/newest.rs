@@ -69,8 +69,9 @@ impl NewestMetadata {
     pub(crate) async fn spare_live_files(&mut self, batch: &mut [FileOutcome]) -> Result<()> {
         self.look_again().await?;
         for live in &mut self.live_since {
-            for file in batch.iter_mut().filter(|file| file.status == FileStatus::Planned) {
-                if live.probe(&file.path)? != Liveness::Dead {
+            let answers = live.probe_all(&batch.iter().map(|file| file.path.as_str()).collect::<Vec<_>>())?;
+            for (file, liveness) in batch.iter_mut().zip(answers) {
+                if file.status == FileStatus::Planned && liveness != Liveness::Dead {
                     file.status = FileStatus::Spared(SkipReason::LiveAgain);
                 }
             }

@@ -1,7 +1,8 @@
 //! Deleting objects, many with one request where the store's client can.
 //!
-//! An object counts as deleted only when the store said so of this very key. A request that failed as a whole leaves
-//! the state of all its keys unknown; they are asked for again, one by one, which harms nobody: deleting is idempotent.
+//! An object counts as deleted when the client's answer says so of this very key. (The clients for S3 and Azure say so of a
+//! key that the store's answer doesn't mention; nothing else is to be had from them.) A request that failed as a whole
+//! leaves the state of all its keys unknown; they are asked for again, one by one, unless they were written again meanwhile.
 
 use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
@@ -10,11 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::{FutureExt, StreamExt};
 use object_store::path::Path;
-use object_store::{Error as StoreError, ObjectStore};
+use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt};
 
+use super::local::Target;
 use super::pace::{Pace, TRIES};
 use crate::error::Error;
-use crate::report::FileStatus;
+use crate::report::{FileStatus, SkipReason};
 use crate::storage::ObjectFiles;
 use crate::table::Location;
 
@@ -32,6 +34,14 @@ struct Object {
     index: usize,
     location: Location,
     key: Path,
+    /// When the plan saw it last modified, ms since the epoch. What was written since then is another object.
+    modified_ms: Option<i64>,
+}
+
+impl Object {
+    fn is_throttled(&self, answer: &Answer) -> bool {
+        matches!(answer, Answer::Refused(error) if is_throttling(error, Some(&self.key)))
+    }
 }
 
 /// What became of each object, by the index that it came with.
@@ -58,11 +68,11 @@ impl ObjectDeletes {
     }
 
     /// Deletes objects of one store. A store that reports a missing key says so; most answer "deleted" for it too.
-    pub(super) async fn delete(&self, store: &ObjectFiles, files: Vec<(usize, Location)>) -> Outcomes {
+    pub(super) async fn delete(&self, store: &ObjectFiles, files: Vec<(usize, Target)>) -> Outcomes {
         let (mut objects, mut outcomes) = (Vec::with_capacity(files.len()), Outcomes::new());
-        for (index, location) in files {
+        for (index, Target { location, modified_ms }) in files {
             match ObjectFiles::key(&location) {
-                Ok(key) => objects.push(Object { index, location, key }),
+                Ok(key) => objects.push(Object { index, location, key, modified_ms }),
                 Err(error) => outcomes.push((index, FileStatus::Failed(error.to_string()))),
             }
         }
@@ -83,9 +93,28 @@ impl ObjectDeletes {
     /// Deletes what one request may name; afterwards one by one what that request left unknown.
     async fn delete_chunk(&self, store: &ObjectFiles, objects: Vec<Object>) -> Outcomes {
         let (mut outcomes, unknown) = self.delete_together(store, objects).await;
-        let single = |object| async move { self.delete_together(store, vec![object]).await.0 };
+        let single = |object| async move {
+            match self.look_again(store, &object).await {
+                Some(status) => vec![(object.index, status)],
+                None => self.delete_together(store, vec![object]).await.0,
+            }
+        };
         outcomes.extend(self.run(unknown.into_iter().map(single).collect()).await);
         outcomes
+    }
+
+    /// Looks at an object that a failed request may have deleted, and that somebody may have written again since. `None` if
+    /// it may be asked for again.
+    async fn look_again(&self, store: &ObjectFiles, object: &Object) -> Option<FileStatus> {
+        let planned = object.modified_ms?;
+        let _permit = self.pace.permit().await;
+        match store.store().head(&object.key).await {
+            Ok(meta) if meta.last_modified.timestamp_millis() > planned => {
+                Some(FileStatus::Spared(SkipReason::TooYoung))
+            }
+            Ok(_) => None,
+            Err(error) => Some(refused(object, error)),
+        }
     }
 
     /// Deletes objects with one request, and again while the store throttles. Returns what became of them, and the
@@ -104,8 +133,8 @@ impl ObjectDeletes {
             tried += 1;
             let asked = objects.len();
             let Reply { answers, failure } = ask(store.store().as_ref(), &objects).await;
-            let throttled = failure.as_ref().is_some_and(is_throttling)
-                || answers.iter().any(|answer| matches!(answer, Answer::Refused(error) if is_throttling(error)));
+            let throttled = failure.as_ref().is_some_and(|error| is_throttling(error, None))
+                || objects.iter().zip(&answers).any(|(object, answer)| object.is_throttled(answer));
             if throttled {
                 permit.throttled()
             } else {
@@ -114,16 +143,17 @@ impl ObjectDeletes {
             let may_try_again = tried < TRIES;
             let (mut again, mut unknown) = (vec![], vec![]);
             for (object, answer) in objects.into_iter().zip(answers) {
+                let is_throttled = object.is_throttled(&answer);
                 match answer {
                     Answer::Deleted => outcomes.push((object.index, FileStatus::Deleted)),
-                    Answer::Refused(error) if may_try_again && is_throttling(&error) => again.push(object),
+                    Answer::Refused(_) if may_try_again && is_throttled => again.push(object),
                     Answer::Refused(error) => outcomes.push((object.index, refused(&object, error))),
                     Answer::Unknown => unknown.push(object),
                 }
             }
             match failure {
-                Some(error) if is_throttling(&error) && may_try_again => again.append(&mut unknown),
-                Some(error) if is_throttling(&error) || asked == 1 => {
+                Some(error) if is_throttling(&error, None) && may_try_again => again.append(&mut unknown),
+                Some(error) if is_throttling(&error, None) || asked == 1 => {
                     let failed = FileStatus::Failed(format!("the request to delete it failed: {error}"));
                     outcomes.extend(unknown.drain(..).map(|object| (object.index, failed.clone())));
                 }
@@ -203,7 +233,7 @@ fn reply(keys: &[Path], answers: Vec<object_store::Result<Path>>) -> Reply {
         keys.iter().map(|key| if deleted.contains(key) { Answer::Deleted } else { Answer::Unknown }).collect();
     let all_known = answers.iter().all(|answer| matches!(answer, Answer::Deleted));
     // Throttling decides what is done next, whatever else failed.
-    let worst = failures.iter().position(is_throttling).unwrap_or(0);
+    let worst = failures.iter().position(|error| is_throttling(error, None)).unwrap_or(0);
     let failure = if worst < failures.len() {
         Some(failures.swap_remove(worst))
     } else {
@@ -225,8 +255,8 @@ fn refused(object: &Object, error: StoreError) -> FileStatus {
 
 /// True for answers that mean "too much at once" or "not now", and for no answer in time.
 ///
-/// object_store doesn't tell these apart from other failures but in words.
-fn is_throttling(error: &StoreError) -> bool {
+/// object_store doesn't tell these apart from other failures but in words. Those of a key's own name don't count.
+fn is_throttling(error: &StoreError, key: Option<&Path>) -> bool {
     const SIGNS: [&str; 14] = [
         "SlowDown",
         "Slow Down",
@@ -243,24 +273,28 @@ fn is_throttling(error: &StoreError) -> bool {
         "InternalError",
         "timed out",
     ];
-    says(error, &SIGNS)
+    says(error, key, &SIGNS)
 }
 
 /// True for a store, or a client, that has no call that deletes many.
 fn is_unsupported(error: &StoreError) -> bool {
     const SIGNS: [&str; 5] =
         ["501 Not Implemented", "405 Method Not Allowed", "NotImplemented", "MethodNotAllowed", "MalformedXML"];
-    matches!(error, StoreError::NotImplemented { .. } | StoreError::NotSupported { .. }) || says(error, &SIGNS)
+    matches!(error, StoreError::NotImplemented { .. } | StoreError::NotSupported { .. }) || says(error, None, &SIGNS)
 }
 
 /// True if the error or one of its causes has one of these words.
-fn says(error: &StoreError, signs: &[&str]) -> bool {
+fn says(error: &StoreError, key: Option<&Path>, signs: &[&str]) -> bool {
     if matches!(error, StoreError::NotFound { .. } | StoreError::PermissionDenied { .. }) {
         // These are settled, and hold the keys' names, which may have any words.
         return false;
     }
     let causes = std::iter::successors(Some(error as &dyn std::error::Error), |cause| cause.source());
-    causes.map(ToString::to_string).any(|text| signs.iter().any(|sign| text.contains(sign)))
+    let text = |cause: &dyn std::error::Error| match key {
+        Some(key) => cause.to_string().replace(key.as_ref(), ""),
+        None => cause.to_string(),
+    };
+    causes.map(text).any(|text| signs.iter().any(|sign| text.contains(sign)))
 }
 
 #[cfg(test)]

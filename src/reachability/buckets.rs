@@ -159,8 +159,12 @@ impl HashBuckets {
             hashes.dedup_by(|later, earlier| merge(earlier, *later));
             each(hashes);
         };
-        if self.spilled.is_some() {
+        // The sorted copies need room for the largest bucket beside the chunks that it is made from.
+        let largest = self.buckets.iter().map(|bucket| bucket.iter().map(Vec::len).sum::<usize>()).max().unwrap_or(0);
+        if self.spilled.is_some() || !self.share.grow(largest * size_of::<u64>()) {
             self.spill()?;
+        } else {
+            self.share.give_back(largest * size_of::<u64>());
         }
         let Self { share, disk, buckets, spilled } = self;
         let Some(mut spilled) = spilled else {

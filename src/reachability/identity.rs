@@ -161,14 +161,24 @@ impl Keys<'_> {
 }
 
 /// The path with percent-encoding undone as often as there is any, so that all spellings of a name become one.
-fn decoded(mut path: Cow<'_, str>) -> Cow<'_, str> {
-    while path.contains('%') {
-        match percent_decoded(&path) {
-            Some(decoded) if decoded != path => path = Cow::Owned(decoded),
-            _ => break,
+///
+/// Encoded bytes never overlap, so the order in which they are decoded makes no difference: what a decoded byte completes
+/// is decoded at once. Bytes that are no text become one and the same sign; it only serves to compare.
+fn decoded(path: Cow<'_, str>) -> Cow<'_, str> {
+    if !path.contains('%') {
+        return path;
+    }
+    let mut bytes = Vec::with_capacity(path.len());
+    for byte in path.bytes() {
+        bytes.push(byte);
+        while let [.., b'%', high, low] = bytes[..]
+            && let (Some(high), Some(low)) = (char::from(high).to_digit(16), char::from(low).to_digit(16))
+        {
+            bytes.truncate(bytes.len() - 3);
+            bytes.push((high * 16 + low) as u8);
         }
     }
-    path
+    String::from_utf8_lossy(&bytes).into_owned().into()
 }
 
 impl LocalNames {
@@ -176,7 +186,7 @@ impl LocalNames {
     /// it is resolved as far as it is there.
     fn resolved(&mut self, path: &str) -> Result<Option<String>> {
         let Some((folder, name)) = path.rsplit_once('/') else { return Ok(None) };
-        if !self.last.as_ref().is_some_and(|(last, _)| last == folder) {
+        if self.last.as_ref().is_none_or(|(last, _)| last != folder) {
             let resolved = self.folder(folder)?;
             self.last = Some((folder.to_string(), resolved));
         }
@@ -254,7 +264,10 @@ mod tests {
             assert_eq!(identity.key(spelling).unwrap(), "/nope/a b", "{spelling}");
         }
         assert_eq!(keys(&mut identity, "/nope/100%"), ["/nope/100%"]);
-        assert_eq!(keys(&mut identity, "/nope/%ff"), ["/nope/%ff"], "decoded it would be no text");
+        assert_eq!(keys(&mut identity, "/nope/%ff"), keys(&mut identity, "/nope/%25ff"), "no text, but the same name");
+        assert_eq!(keys(&mut identity, "/nope/%%3433"), ["/nope/C3"]);
+        let deep = format!("/nope/%{}41", "25".repeat(100_000));
+        assert_eq!(keys(&mut identity, &deep), ["/nope/A"]);
     }
 
     #[test]

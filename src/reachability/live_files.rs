@@ -139,12 +139,12 @@ fn entries_of(bucket: &mut [u64], hash: u64) -> &mut [u64] {
 }
 
 impl LiveFiles {
-    /// How many distinct files manifests name.
+    /// How many distinct names of files there are in manifests.
     pub(crate) fn named_by_manifests(&self) -> usize {
         self.named_by_manifests
     }
 
-    /// Looks one candidate up, and notes that it was seen. Many are cheaper by [`super::probe::Probe`].
+    /// Looks one candidate up, and notes that it was seen.
     ///
     /// # Errors
     /// When a set that was spilled can't be read back.
@@ -153,6 +153,24 @@ impl LiveFiles {
             Some(hash) => self.look_up(hash, location),
             None => Ok(Liveness::Live(NamedBy::Manifest)),
         }
+    }
+
+    /// Looks candidates up. The answers come in the order of the candidates.
+    ///
+    /// # Errors
+    /// When a set that was spilled can't be read back.
+    pub(crate) fn probe_all(&mut self, locations: &[&str]) -> Result<Vec<Liveness>> {
+        // In the order of the hashes: neighbours in the set are neighbours in memory, and a bucket on disk is read once.
+        let mut order: Vec<(Option<u64>, usize)> =
+            locations.iter().enumerate().map(|(at, location)| (self.hash_of(location), at)).collect();
+        order.sort_unstable();
+        let mut answers = vec![Liveness::Live(NamedBy::Manifest); locations.len()];
+        for (hash, at) in order {
+            if let Some(hash) = hash {
+                answers[at] = self.look_up(hash, locations[at])?;
+            }
+        }
+        Ok(answers)
     }
 
     /// The hash of a candidate. `None` if it can't be found out what file it really is: it may be a live one.

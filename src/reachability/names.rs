@@ -16,7 +16,7 @@ use crate::table::location::{file_name, percent_decoded};
 pub(crate) struct FileNamesBuilder {
     seed: RandomState,
     hashes: HashBuckets,
-    last: u64,
+    last: Option<u64>,
 }
 
 /// Names of live files.
@@ -32,20 +32,20 @@ const SHARE: usize = 12;
 
 impl FileNamesBuilder {
     pub(crate) fn new(task: &TaskContext) -> Self {
-        Self { seed: RandomState::new(), hashes: HashBuckets::new(task, "FileNames", SHARE), last: 0 }
+        Self { seed: RandomState::new(), hashes: HashBuckets::new(task, "FileNames", SHARE), last: None }
     }
 
-    /// Adds the name of a file, also as it would read if it were percent-encoded.
+    /// Adds the name of a file, also with percent-encoding undone.
     ///
     /// # Errors
     /// When the session's memory and temporary files are used up.
     pub(crate) fn insert(&mut self, location: &str) -> Result<()> {
         let name = file_name(location);
         let hash = self.seed.hash_one(name);
-        if hash == self.last {
+        if self.last == Some(hash) {
             return Ok(());
         }
-        self.last = hash;
+        self.last = Some(hash);
         self.hashes.insert(hash)?;
         match percent_decoded(name).filter(|decoded| decoded != name) {
             Some(decoded) => self.hashes.insert(self.seed.hash_one(decoded.as_str())),

@@ -7,7 +7,7 @@
 use std::marker::PhantomData;
 
 use super::buckets::{BUCKETS, bucket_of};
-use super::live_files::{LiveFiles, Liveness, NamedBy};
+use super::live_files::{LiveFiles, Liveness};
 use super::record::{self, broken};
 use super::spill::SpillBuckets;
 use crate::error::Result;
@@ -59,16 +59,7 @@ impl<'a, C: Candidate> Probe<'a, C> {
     }
 
     fn answer(&mut self, candidates: Vec<C>) -> Result<Vec<(C, Liveness)>> {
-        // In the order of the hashes: neighbours in the set are neighbours in memory.
-        let mut order: Vec<(Option<u64>, usize)> =
-            candidates.iter().enumerate().map(|(at, c)| (self.live.hash_of(c.location()), at)).collect();
-        order.sort_unstable();
-        let mut answers = vec![Liveness::Live(NamedBy::Manifest); candidates.len()];
-        for (hash, at) in order {
-            if let Some(hash) = hash {
-                answers[at] = self.live.look_up(hash, candidates[at].location())?;
-            }
-        }
+        let answers = self.live.probe_all(&candidates.iter().map(C::location).collect::<Vec<_>>())?;
         Ok(candidates.into_iter().zip(answers).collect())
     }
 

@@ -61,7 +61,7 @@ impl LocalFiles {
     pub(crate) fn canonical(&self, path: &str) -> Result<Option<String>> {
         match fs::canonicalize(self.os_path_of(path)) {
             Ok(canonical) => Ok(self.own_path(&canonical)),
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+            Err(error) if leads_nowhere(&error) => Ok(None),
             Err(error) => Err(Error::io("resolving links of", path, error)),
         }
     }
@@ -204,6 +204,13 @@ impl LocalFiles {
     pub(crate) fn list(&self, folder: &Location, options: ListingOptions) -> Listing {
         walk::list(self.clone(), folder, &options)
     }
+}
+
+/// True if there is no file of that name, and can't be: links that lead in a circle lead to none.
+fn leads_nowhere(error: &std::io::Error) -> bool {
+    const LOOP: i32 = if cfg!(target_os = "linux") { 40 } else { 62 };
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+        || (cfg!(unix) && error.raw_os_error() == Some(LOOP))
 }
 
 /// What tells a file from all others, whatever its names: device and inode.

@@ -42,8 +42,15 @@ pub(crate) fn requests_at_once(expected_bytes: Option<u64>) -> usize {
 impl LocalFiles {
     /// Like [`super::Store::read`], but blocks the thread.
     pub(crate) fn read_blocking(&self, location: &Location) -> Result<Bytes> {
-        let content = std::fs::read(self.os_path(location));
-        content.map(Bytes::from).map_err(|e| Error::io("reading", location.to_string(), e))
+        let failed = |e| Error::io("reading", location.to_string(), e);
+        let path = self.os_path(location);
+        // A device may have no end, and a pipe may never have a begin.
+        let kind = std::fs::metadata(&path).map_err(failed)?.file_type();
+        if !kind.is_file() {
+            let why = if kind.is_dir() { "it is a folder" } else { "it is neither a file nor a folder" };
+            return Err(Error::Malformed { what: "a file", path: location.to_string(), why: why.into() });
+        }
+        std::fs::read(&path).map(Bytes::from).map_err(failed)
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, PutMultipartOptions, PutOptions,
-    PutPayload, PutResult, Result,
+    CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, PutMultipartOptions,
+    PutOptions, PutPayload, PutResult, Result,
 };
 
 use super::super::pace::Permit;
@@ -72,8 +72,18 @@ impl ObjectStore for Scripted {
         unreachable!("deletes only")
     }
 
-    async fn get_opts(&self, _: &Path, _: GetOptions) -> Result<GetResult> {
-        unreachable!("deletes only")
+    /// `k0` was modified at 1000 ms, `k1` at 2000 ms, and nothing else exists.
+    async fn get_opts(&self, key: &Path, options: GetOptions) -> Result<GetResult> {
+        assert!(options.head, "nothing is read");
+        let modified_ms = match key.as_ref() {
+            "k0" => 1000,
+            "k1" => 2000,
+            _ => return Err(is_missing(key)),
+        };
+        let last_modified = chrono::DateTime::from_timestamp_millis(modified_ms).unwrap();
+        let meta = ObjectMeta { location: key.clone(), last_modified, size: 0, e_tag: None, version: None };
+        let payload = GetResultPayload::Stream(futures::stream::empty().boxed());
+        Ok(GetResult { payload, meta, range: 0..0, attributes: Default::default() })
     }
 
     fn list(&self, _: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
@@ -103,7 +113,20 @@ fn pace() -> Arc<Pace> {
 
 /// Deletes the keys `k0`, `k1` and so on; the statuses in their order.
 async fn delete(deletes: &ObjectDeletes, store: &Arc<Scripted>, keys: usize) -> Vec<FileStatus> {
-    let location = |index| (index, Location::parse(&format!("s3://bucket/k{index}")).unwrap());
+    delete_modified(deletes, store, keys, None).await
+}
+
+/// The same for keys that the plan saw modified at a time.
+async fn delete_modified(
+    deletes: &ObjectDeletes,
+    store: &Arc<Scripted>,
+    keys: usize,
+    modified_ms: Option<i64>,
+) -> Vec<FileStatus> {
+    let location = |index| {
+        let location = Location::parse(&format!("s3://bucket/k{index}")).unwrap();
+        (index, Target { location, modified_ms })
+    };
     let files = ObjectFiles::new(store.clone());
     let mut outcomes = deletes.delete(&files, (0..keys).map(location).collect()).await;
     outcomes.sort_by_key(|(index, _)| *index);
@@ -121,6 +144,26 @@ fn all_deleted(statuses: &[FileStatus]) -> bool {
 
 fn confirm(keys: Vec<Path>) -> Vec<Result<Path>> {
     keys.into_iter().map(Ok).collect()
+}
+
+#[tokio::test]
+async fn what_was_written_again_after_a_failed_request_is_another_file() {
+    let store = Scripted::new(S3, |before, keys| match before {
+        0 => vec![Err(error("connection reset"))],
+        _ => confirm(keys),
+    });
+    let statuses = delete_modified(&ObjectDeletes::new(pace()), &store, 3, Some(1000)).await;
+    assert_eq!(statuses, [FileStatus::Deleted, FileStatus::Spared(SkipReason::TooYoung), FileStatus::Missing]);
+    assert_eq!(store.requests(), [3, 1]);
+}
+
+#[tokio::test]
+async fn a_file_that_is_named_like_an_error_does_not_slow_the_run_down() {
+    let key = Path::from("InternalError.parquet");
+    let object = Object { index: 0, location: Location::parse("s3://b/x").unwrap(), key, modified_ms: None };
+    let is_throttled = |says| object.is_throttled(&Answer::Refused(error(says)));
+    assert!(!is_throttled("InternalError.parquet: AccessDenied"));
+    assert!(is_throttled("InternalError.parquet: SlowDown"));
 }
 
 #[tokio::test]

@@ -91,12 +91,11 @@ impl<'a> DeadFileSearch<'a> {
         let listed = list_manifests(self.history.gone, Reading::Lenient, self.task).await?;
         self.note_skipped("manifest list", &listed.skipped);
         let mut named = self.named_by_what_stays()?;
-        let mut dead_manifests: Vec<ManifestFile> = vec![];
-        for manifest in &listed.manifests {
-            if named.probe(&manifest.reference.location)? == Liveness::Dead {
-                dead_manifests.push(manifest.clone());
-            }
-        }
+        let locations: Vec<&str> =
+            listed.manifests.iter().map(|manifest| manifest.reference.location.as_str()).collect();
+        let manifests = listed.manifests.iter().zip(named.probe_all(&locations)?);
+        let dead = manifests.filter(|(_, liveness)| *liveness == Liveness::Dead);
+        let mut dead_manifests: Vec<ManifestFile> = dead.map(|(manifest, _)| manifest.clone()).collect();
         // Scans are parallel; the same call shows and deletes in the same order.
         dead_manifests.sort_unstable_by(|a, b| a.reference.location.cmp(&b.reference.location));
         let mut structure = self.structure(&dead_manifests, &listed);
@@ -280,16 +279,16 @@ fn leads_to_one_of(location: &str, targets: &HashSet<String>, local: &LocalFiles
 
 /// Drops files that are live, and spares those whose path is live under another scheme or authority.
 fn drop_live(live: &mut LiveFiles, files: &mut Vec<FileOutcome>) -> Result<()> {
-    let mut dead = Vec::with_capacity(files.len());
-    for mut file in files.drain(..) {
-        match live.probe(&file.path)? {
-            Liveness::Live(_) => continue,
-            Liveness::Dead => {}
-            Liveness::OtherPrefix(_) => file.status = FileStatus::Spared(SkipReason::PrefixMismatch),
+    let answers = live.probe_all(&files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>())?;
+    let mut answers = answers.into_iter();
+    files.retain_mut(|file| match answers.next() {
+        Some(Liveness::Dead) => true,
+        Some(Liveness::OtherPrefix(_)) => {
+            file.status = FileStatus::Spared(SkipReason::PrefixMismatch);
+            true
         }
-        dead.push(file);
-    }
-    *files = dead;
+        Some(Liveness::Live(_)) | None => false,
+    });
     Ok(())
 }
 

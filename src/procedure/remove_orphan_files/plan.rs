@@ -93,7 +93,7 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
     let identity = FileIdentity::new(rules.clone(), store.as_local().cloned());
 
     let mut references = References::read(&table, &scope, &identity, task).await?;
-    let mut search = search(options, &scope, &metadata, &mut references, context).await?;
+    let mut search = search(options, &table, &scope, &identity, &mut references, context).await?;
     search.drop_link_targets(&store);
     search.refuse_mismatches(&table.name)?;
 
@@ -138,8 +138,9 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
 /// Looks up every file of the scope's listing, or every row of the relation that stands for one.
 async fn search(
     options: &RemoveOrphanFiles,
+    table: &LoadedTable,
     scope: &Scope,
-    metadata: &TableMetadata,
+    identity: &FileIdentity,
     references: &mut References,
     context: &RunContext,
 ) -> Result<Search> {
@@ -153,13 +154,14 @@ async fn search(
     let sample = references.sample().to_vec();
     let mut how = context.options().listing_options()?;
     loop {
-        let mut search = Search::new(options, Some(HiddenNames::new(scope, metadata)), &context.task);
+        let mut search = Search::new(options, Some(HiddenNames::new(scope, &table.metadata)), &context.task);
         let outcome = search.run(listed_files(&store, scope, &sample, &how), references, Some(&store)).await;
         match outcome {
-            // What was found so far may have gaps: all of it is thrown away.
+            // What was found so far may have gaps: all of it is thrown away, and what was noted as seen, too.
             Err(error @ Error::ListingOrder { .. }) if how.mode == ListingMode::Auto => {
                 tracing::warn!(%error, "listing again, in one part");
                 how.mode = ListingMode::Sequential;
+                *references = References::read(table, scope, identity, &context.task).await?;
             }
             outcome => return outcome.map(|()| search),
         }

@@ -46,7 +46,9 @@ struct Live {
 
 impl Live {
     fn of(entry: &ManifestListEntry<'_>) -> Self {
-        let files = entry.added.zip(entry.existing).map(|(added, existing)| i64::from(added) + i64::from(existing));
+        // Negative counts say nothing.
+        let known = |count: Option<i32>| count.filter(|count| *count >= 0).map(i64::from);
+        let files = known(entry.added).zip(known(entry.existing)).map(|(added, existing)| added + existing);
         Self { is_data: entry.content == 0, files }
     }
 }

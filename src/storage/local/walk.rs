@@ -209,8 +209,8 @@ impl WalkThread<'_> {
         let found = if kind.is_dir() {
             return Ok(Some(Pending { path, os_path: entry.path(), is_root: false }));
         } else if kind.is_symlink() {
-            // A link that can't be followed is never deleted and protects nothing.
-            let target = self.walk.local.canonical(&path).ok().flatten();
+            // A link is never deleted. What it leads to is in use; one of which that can't be found out stops the listing.
+            let target = self.walk.local.canonical(&path).map_err(Stop::Failed)?;
             Listed::Link { path, target }
         } else if !kind.is_file() {
             Listed::Unusable { path, why: "it is neither a file nor a folder" }
