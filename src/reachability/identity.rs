@@ -54,6 +54,11 @@ impl FileIdentity {
         Self { rules, local, last_prefix: None }
     }
 
+    /// The same rules, with nothing remembered of folders: they may lead elsewhere by now.
+    pub(crate) fn afresh(&self) -> Self {
+        Self::new(self.rules.clone(), self.local().cloned())
+    }
+
     pub(crate) fn rules(&self) -> &PathRules {
         &self.rules
     }
