@@ -238,6 +238,9 @@ fn remove_checksum(path: &Path, size: u64, location: &Location) {
     }
 }
 
+/// For how many bytes Hadoop makes one sum at most: 512 unless it is told otherwise.
+const MAX_BYTES_PER_SUM: u64 = 1 << 20;
+
 /// True for a file that can only be the checksum of a file of that size: Hadoop's magic, how many bytes each sum is for,
 /// and as many sums as that makes.
 fn is_checksum(path: &Path, size: u64) -> std::io::Result<bool> {
@@ -249,7 +252,8 @@ fn is_checksum(path: &Path, size: u64) -> std::io::Result<bool> {
     fs::File::open(path)?.read_exact(&mut header)?;
     let [magic @ .., a, b, c, d] = header;
     let bytes_per_sum = u64::from(u32::from_be_bytes([a, b, c, d]));
-    Ok(magic == *b"crc\0" && bytes_per_sum > 0 && metadata.len() == 8 + 4 * size.div_ceil(bytes_per_sum))
+    let is_usual = (1..=MAX_BYTES_PER_SUM).contains(&bytes_per_sum);
+    Ok(magic == *b"crc\0" && is_usual && metadata.len() == 8 + 4 * size.div_ceil(bytes_per_sum))
 }
 
 #[cfg(test)]

@@ -113,6 +113,9 @@ impl FileIdentity {
             others.extend(resolved.map(|path| decoded(Cow::Owned(path)).into_owned()));
         }
         let as_written = decoded(path);
+        if let Some(resolved) = local.resolved(&as_written)? {
+            others.push(decoded(Cow::Owned(resolved)).into_owned());
+        }
         let first = match resolved {
             None => as_written,
             Some(resolved) => {
@@ -120,6 +123,8 @@ impl FileIdentity {
                 decoded(Cow::Owned(resolved))
             }
         };
+        others.sort_unstable();
+        others.dedup();
         others.retain(|other| *other != first);
         Ok(Keys { first, others })
     }

@@ -21,7 +21,7 @@ use crate::reachability::{
 use crate::report::{FileKind, FileOutcome, FileStatus, Metrics, SkipReason};
 use crate::scan::Unreadable;
 use crate::storage::LocalFiles;
-use crate::table::location::split;
+use crate::table::location::{percent_decoded, split};
 use crate::table::{MetadataLogEntry, Roots, Snapshot, TableMetadata};
 
 /// A table's history, divided.
@@ -204,6 +204,7 @@ impl<'a> DeadFileSearch<'a> {
                 && folder != last_folder
             {
                 last_folder = folder.to_string();
+                folders.extend(percent_decoded(folder).filter(|decoded| decoded != folder));
                 folders.insert(last_folder.clone());
             }
             live.insert(entry.path, NamedBy::Manifest, false)
