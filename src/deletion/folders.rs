@@ -72,7 +72,10 @@ fn local_roots(files: &LocalFiles, locations: &[Location]) -> (Vec<LocalRoot>, B
         let path = normalize_local(location.path()).into_owned();
         let Ok(Some(canonical)) = files.canonical(&path) else { continue };
         if index == 0 {
-            kept.extend(EXPECTED.map(|name| format!("{}/{name}", canonical.trim_end_matches('/'))));
+            let expected = EXPECTED.map(|name| format!("{}/{name}", canonical.trim_end_matches('/')));
+            // A link of that name may lead to another folder of the table.
+            kept.extend(expected.iter().filter_map(|folder| files.canonical(folder).ok().flatten()));
+            kept.extend(expected);
         }
         kept.insert(canonical.clone());
         roots.push(LocalRoot { path, canonical });

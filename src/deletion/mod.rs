@@ -15,7 +15,7 @@ mod newest;
 mod object;
 mod pace;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use tokio::task::JoinHandle;
@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 pub(crate) use guards::{Limits, check_limits};
 pub(crate) use newest::NewestMetadata;
 
-use local::Target;
+use local::{Preview, Target};
 use object::{ObjectDeletes, Outcomes};
 use pace::Pace;
 
@@ -50,6 +50,8 @@ pub(crate) struct DeletionPlan {
     external_allowed: bool,
     /// A folder that stays even if it becomes empty.
     kept_folder: Option<Location>,
+    /// Where the folders of local files really are, by their names.
+    local_folders: HashMap<String, Arc<str>>,
 }
 
 /// How a plan is carried out.
@@ -82,7 +84,7 @@ impl DeletionPlan {
         spare_unreachable(&mut files, &roots, external_allowed);
         let planned = files.iter().filter(|file| file.status == FileStatus::Planned).count();
         check_limits(&table, planned, limits)?;
-        Ok(Self { table, files, roots, external_allowed, kept_folder: None })
+        Ok(Self { table, files, roots, external_allowed, kept_folder: None, local_folders: HashMap::new() })
     }
 
     /// Keeps this folder even if it becomes empty: the same call must find it again.
@@ -98,23 +100,28 @@ impl DeletionPlan {
     pub(crate) async fn preview(&mut self, stores: &Stores) -> Result<()> {
         let roots = allowed_local_roots(stores, (!self.external_allowed).then_some(&self.roots))?;
         for batch in self.files.chunks_mut(BATCH) {
-            let local: Vec<(usize, local::Target)> = batch
+            let local: Vec<(usize, Target)> = batch
                 .iter()
                 .enumerate()
                 .filter(|(_, file)| file.status == FileStatus::Planned)
                 .filter_map(|(index, file)| {
                     let location = Location::parse(&file.path).ok().filter(Location::is_local)?;
-                    Some((index, local::Target { location, modified_ms: file.modified_ms }))
+                    Some((index, Target { location, modified_ms: file.modified_ms, folder: None }))
                 })
                 .collect();
             let Some((_, first)) = local.first() else { continue };
             let Some(files) = stores.store(&first.location)?.as_local().cloned() else { continue };
             let (indexes, targets): (Vec<_>, Vec<_>) = local.into_iter().unzip();
             let looks = local::preview(&files, targets, roots.clone()).await?;
-            for (index, (status, size)) in indexes.into_iter().zip(looks) {
+            for (index, Preview { status, size, folder }) in indexes.into_iter().zip(looks) {
                 let file = &mut batch[index];
                 file.bytes = file.bytes.or(size);
                 file.status = status.unwrap_or(FileStatus::Planned);
+                if let Some(folder) = folder
+                    && !self.local_folders.contains_key(folder_of(&file.path))
+                {
+                    self.local_folders.insert(folder_of(&file.path).to_string(), folder);
+                }
             }
         }
         Ok(())
@@ -128,6 +135,11 @@ impl DeletionPlan {
     fn planned(&self) -> usize {
         self.files.iter().filter(|file| file.status == FileStatus::Planned).count()
     }
+}
+
+/// A location without its last segment.
+fn folder_of(location: &str) -> &str {
+    location.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
 fn spare_unreachable(files: &mut [FileOutcome], roots: &Roots, external_allowed: bool) {
@@ -166,9 +178,9 @@ pub(crate) async fn delete_files(
     options: &DeletionOptions,
 ) -> Result<Vec<FileOutcome>> {
     let planned = plan.planned() as u64;
-    let DeletionPlan { table, mut files, roots, external_allowed, kept_folder } = plan;
+    let DeletionPlan { table, mut files, roots, external_allowed, kept_folder, local_folders } = plan;
     let pace = Arc::new(Pace::new(options.concurrency));
-    let executor = match Executor::new(stores, (!external_allowed).then_some(&roots), pace.clone()) {
+    let executor = match Executor::new(stores, (!external_allowed).then_some(&roots), pace.clone(), local_folders) {
         Ok(executor) => executor,
         Err(error) => {
             give_up(&mut files, &format!("the table's folders could not be looked at ({error})"));
@@ -291,6 +303,8 @@ struct Executor {
     stores: Stores,
     /// Where local paths may lead, links resolved; `None` when external files were asked for.
     local_roots: Option<Arc<Vec<String>>>,
+    /// Where the folders of local files really were when the plan was made.
+    local_folders: Arc<HashMap<String, Arc<str>>>,
     pace: Arc<Pace>,
     objects: Arc<ObjectDeletes>,
 }
@@ -304,10 +318,15 @@ struct Share {
 }
 
 impl Executor {
-    fn new(stores: &Stores, roots: Option<&Roots>, pace: Arc<Pace>) -> Result<Self> {
+    fn new(
+        stores: &Stores,
+        roots: Option<&Roots>,
+        pace: Arc<Pace>,
+        local_folders: HashMap<String, Arc<str>>,
+    ) -> Result<Self> {
         let local_roots = allowed_local_roots(stores, roots)?;
         let objects = Arc::new(ObjectDeletes::new(pace.clone()));
-        Ok(Self { stores: stores.clone(), local_roots, pace, objects })
+        Ok(Self { stores: stores.clone(), local_roots, local_folders: Arc::new(local_folders), pace, objects })
     }
 
     /// Deletes what is planned of a batch and returns the batch with what became of it.
@@ -351,7 +370,8 @@ impl Executor {
                 shares.len() - 1
             }
         };
-        shares[at].targets.push((index, Target { location, modified_ms: file.modified_ms }));
+        let folder = self.local_folders.get(folder_of(&file.path)).cloned();
+        shares[at].targets.push((index, Target { location, modified_ms: file.modified_ms, folder }));
         Ok(())
     }
 

@@ -98,7 +98,7 @@ impl NewestMetadata {
     }
 
     async fn add(&mut self, newest: LoadedTable) -> Result<()> {
-        let mut live = LiveFilesBuilder::new(self.identity.clone(), &self.task);
+        let mut live = LiveFilesBuilder::new(self.identity.afresh(), &self.task);
         insert_metadata_files(&newest.metadata, &mut live)?;
         self.add_snapshots(&newest.metadata, Reading::Strict, &mut live).await?;
         let unread: Vec<&String> =

@@ -70,7 +70,7 @@ impl ObjectDeletes {
     /// Deletes objects of one store. A store that reports a missing key says so; most answer "deleted" for it too.
     pub(super) async fn delete(&self, store: &ObjectFiles, files: Vec<(usize, Target)>) -> Outcomes {
         let (mut objects, mut outcomes) = (Vec::with_capacity(files.len()), Outcomes::new());
-        for (index, Target { location, modified_ms }) in files {
+        for (index, Target { location, modified_ms, .. }) in files {
             match ObjectFiles::key(&location) {
                 Ok(key) => objects.push(Object { index, location, key, modified_ms }),
                 Err(error) => outcomes.push((index, FileStatus::Failed(error.to_string()))),

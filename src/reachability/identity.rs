@@ -54,6 +54,11 @@ impl FileIdentity {
         Self { rules, local, last_prefix: None }
     }
 
+    /// The same rules, with nothing remembered of folders: they may lead elsewhere by now.
+    pub(crate) fn afresh(&self) -> Self {
+        Self::new(self.rules.clone(), self.local().cloned())
+    }
+
     pub(crate) fn rules(&self) -> &PathRules {
         &self.rules
     }
@@ -108,6 +113,9 @@ impl FileIdentity {
             others.extend(resolved.map(|path| decoded(Cow::Owned(path)).into_owned()));
         }
         let as_written = decoded(path);
+        if let Some(resolved) = local.resolved(&as_written)? {
+            others.push(decoded(Cow::Owned(resolved)).into_owned());
+        }
         let first = match resolved {
             None => as_written,
             Some(resolved) => {
@@ -115,6 +123,8 @@ impl FileIdentity {
                 decoded(Cow::Owned(resolved))
             }
         };
+        others.sort_unstable();
+        others.dedup();
         others.retain(|other| *other != first);
         Ok(Keys { first, others })
     }

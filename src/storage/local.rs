@@ -66,6 +66,15 @@ impl LocalFiles {
         }
     }
 
+    /// The same for a path of the operating system.
+    pub(crate) fn canonical_of_os_path(&self, os_path: &Path) -> Result<Option<String>> {
+        match fs::canonicalize(os_path) {
+            Ok(canonical) => Ok(self.own_path(&canonical)),
+            Err(error) if leads_nowhere(&error) => Ok(None),
+            Err(error) => Err(Error::io("resolving links of", os_path.display().to_string(), error)),
+        }
+    }
+
     /// Which files these paths lead to, links followed; `None` for those that don't exist.
     ///
     /// # Errors
@@ -128,8 +137,8 @@ impl LocalFiles {
     }
 
     pub(super) async fn read(&self, location: &Location) -> Result<Bytes> {
-        let (path, name) = (self.os_path(location), location.to_string());
-        blocking(move || fs::read(&path).map(Bytes::from).map_err(|e| Error::io("reading", name, e))).await
+        let (local, location) = (self.clone(), location.clone());
+        blocking(move || local.read_blocking(&location)).await
     }
 
     pub(super) async fn stat(&self, location: &Location) -> Result<Option<FileStat>> {
@@ -218,6 +227,12 @@ fn leads_nowhere(error: &std::io::Error) -> bool {
 pub(crate) struct FileId {
     device: u64,
     inode: u64,
+}
+
+impl FileId {
+    fn of_path(os_path: &Path) -> Option<Self> {
+        fs::metadata(os_path).ok().and_then(|metadata| identity(&metadata))
+    }
 }
 
 /// `None` where there is no such thing.

@@ -356,12 +356,15 @@ impl TableMetadata {
         self.inner.view.partition_specs.iter().flatten().flat_map(|spec| &spec.fields).map(|field| field.name.as_str())
     }
 
-    /// The folders that belong to this table.
+    /// The folders that belong to this table. A write path that holds the table's own location is none: whatever else lies
+    /// there belongs to others.
     pub fn roots(&self, rules: PathRules) -> Roots {
         let mut roots = vec![Root { location: self.location().clone(), named_by: "location" }];
         roots.extend(self.properties().write_paths().filter_map(|(named_by, path)| {
             let location = Location::parse(path).ok()?;
-            Some(Root { location, named_by })
+            let root = Root { location, named_by };
+            let holds_the_table = Roots::new(vec![root.clone()], rules.clone()).contains(&self.location().to_text());
+            (!holds_the_table).then_some(root)
         }));
         Roots::new(roots, rules)
     }

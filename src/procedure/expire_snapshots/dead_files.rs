@@ -21,7 +21,7 @@ use crate::reachability::{
 use crate::report::{FileKind, FileOutcome, FileStatus, Metrics, SkipReason};
 use crate::scan::Unreadable;
 use crate::storage::LocalFiles;
-use crate::table::location::split;
+use crate::table::location::{percent_decoded, split};
 use crate::table::{MetadataLogEntry, Roots, Snapshot, TableMetadata};
 
 /// A table's history, divided.
@@ -112,9 +112,8 @@ impl<'a> DeadFileSearch<'a> {
         structure.into_iter().try_for_each(|file| dead.add(file))?;
         let mut files = dead.files.into_vec();
         drop_live(&mut named, &mut files)?;
-        match retained {
-            Some(retained) if !files.is_empty() => self.spare_ambiguous(retained, &mut files).await?,
-            _ => {}
+        if !files.is_empty() {
+            self.spare_ambiguous(retained, &mut files).await?;
         }
         Ok(files)
     }
@@ -205,6 +204,7 @@ impl<'a> DeadFileSearch<'a> {
                 && folder != last_folder
             {
                 last_folder = folder.to_string();
+                folders.extend(percent_decoded(folder).filter(|decoded| decoded != folder));
                 folders.insert(last_folder.clone());
             }
             live.insert(entry.path, NamedBy::Manifest, false)
@@ -216,16 +216,25 @@ impl<'a> DeadFileSearch<'a> {
         Ok(RetainedContent { live, names_elsewhere: names_elsewhere.build()?, folders })
     }
 
-    /// Spares files that a live file may be under a name that can't be compared.
-    async fn spare_ambiguous(&self, mut retained: RetainedContent, files: &mut [FileOutcome]) -> Result<()> {
-        let known = retained.names_elsewhere.known(files.iter().map(|file| file.path.as_str()))?;
-        let link_targets = match self.identity.local() {
-            Some(local) => local.link_targets(retained.folders).await?,
-            None => HashSet::new(),
-        };
-        let local = self.identity.local().filter(|_| !link_targets.is_empty());
-        for (file, is_named_elsewhere) in files.iter_mut().zip(known) {
-            if is_named_elsewhere || local.is_some_and(|local| leads_to_one_of(&file.path, &link_targets, local)) {
+    /// Spares files that something live may be under a name that can't be compared: under another address, or through a
+    /// link.
+    async fn spare_ambiguous(&self, retained: Option<RetainedContent>, files: &mut [FileOutcome]) -> Result<()> {
+        let mut folders = HashSet::new();
+        if let Some(RetainedContent { mut names_elsewhere, folders: of_content, .. }) = retained {
+            folders = of_content;
+            let known = names_elsewhere.known(files.iter().map(|file| file.path.as_str()))?;
+            for (file, _) in files.iter_mut().zip(known).filter(|(_, is_known)| *is_known) {
+                file.status = FileStatus::Spared(SkipReason::PrefixMismatch);
+            }
+        }
+        let Some(local) = self.identity.local() else { return Ok(()) };
+        self.for_each_structure_file(|file| {
+            folders.extend(split(file).path.rsplit_once('/').map(|(folder, _)| folder.to_string()));
+            Ok(())
+        })?;
+        let link_targets = local.link_targets(folders).await?;
+        if !link_targets.is_empty() {
+            for file in files.iter_mut().filter(|file| leads_to_one_of(&file.path, &link_targets, local)) {
                 file.status = FileStatus::Spared(SkipReason::PrefixMismatch);
             }
         }
@@ -234,28 +243,33 @@ impl<'a> DeadFileSearch<'a> {
 
     /// Everything but content files that the table names after the commit.
     fn named_by_what_stays(&self) -> Result<LiveFiles> {
-        let History { metadata, gone, staying, dropped } = self.history;
         let mut named = LiveFilesBuilder::new(self.identity.clone(), self.task);
+        self.for_each_structure_file(|file| named.insert(file, NamedBy::Metadata, false))?;
+        named.build()
+    }
+
+    /// Manifest lists, manifests, statistics, and metadata files that stay.
+    fn for_each_structure_file(&self, mut on_file: impl FnMut(&str) -> Result<()>) -> Result<()> {
+        let History { metadata, gone, staying, dropped } = self.history;
         for snapshot in staying {
             for file in snapshot.manifest_list.iter().chain(snapshot.manifests.iter().flatten()) {
-                named.insert(file, NamedBy::Metadata, false)?;
+                on_file(file)?;
             }
         }
         for manifest in &self.retained.manifests {
-            named.insert(&manifest.reference.location, NamedBy::Metadata, false)?;
+            on_file(&manifest.reference.location)?;
         }
         let expired: HashSet<i64> = gone.iter().map(|snapshot| snapshot.snapshot_id).collect();
         let statistics = metadata.statistics().iter().chain(metadata.partition_statistics());
         for file in statistics.filter(|file| !expired.contains(&file.snapshot_id)) {
-            named.insert(&file.statistics_path, NamedBy::Metadata, false)?;
+            on_file(&file.statistics_path)?;
         }
         let dropped: HashSet<&str> = dropped.iter().map(|entry| entry.metadata_file.as_str()).collect();
         let log = metadata.metadata_log().iter().map(|entry| entry.metadata_file.as_str());
         for file in log.filter(|file| !dropped.contains(file)).chain([metadata.metadata_location()]) {
-            named.insert(file, NamedBy::Metadata, false)?;
+            on_file(file)?;
         }
-        named.insert(&metadata.location().child("metadata").child(VERSION_HINT).to_text(), NamedBy::Metadata, false)?;
-        named.build()
+        on_file(&metadata.location().child("metadata").child(VERSION_HINT).to_text())
     }
 
     fn note_skipped(&mut self, what: &str, skipped: &[Unreadable]) {

@@ -220,11 +220,12 @@ fn some_of(files: &[(&String, bool)]) -> String {
 
 /// Keeps orphans that are a live file under another name: through a link that the listing did not show, or a second mount.
 ///
-/// Only live files that were not seen by name need a look, as a rule none.
+/// Only live files that a listing did not show by name need a look, as a rule none.
 pub(super) async fn keep_files_with_other_names(
     references: &mut References,
     search: &mut Search,
     store: &Store,
+    is_listing: bool,
     task: &Arc<TaskContext>,
 ) -> Result<()> {
     let Some(local) = store.as_local().filter(|_| !search.orphans.as_slice().is_empty()) else { return Ok(()) };
@@ -232,12 +233,15 @@ pub(super) async fn keep_files_with_other_names(
     let identities = local.identities(orphans).await?;
     let suspects: HashSet<FileId> = identities.iter().flatten().copied().collect();
     let mut live = HashSet::new();
-    references
-        .for_each_unlisted(task, |file| {
-            live.extend(local.identity(split(file).path)?.filter(|identity| suspects.contains(identity)));
-            Ok(())
-        })
-        .await?;
+    let note = |file: &str| {
+        live.extend(local.identity(split(file).path)?.filter(|identity| suspects.contains(identity)));
+        Ok(())
+    };
+    // A listing shows which names are links; a list that somebody made doesn't.
+    match is_listing {
+        true => references.for_each_unlisted(task, note).await?,
+        false => references.for_each_needed(task, note).await?,
+    }
     let metrics = &mut search.metrics;
     let mut identities = identities.into_iter();
     search.orphans.as_mut().retain(|_| {

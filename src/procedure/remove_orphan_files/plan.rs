@@ -107,7 +107,8 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
     let changed = !seen.is_same_version(&table);
     let dangling = refuse_unshown_files(&seen.name, changed, options, &mut references, &search, &stores, task).await?;
 
-    keep_files_with_other_names(&mut references, &mut search, &store, task).await?;
+    let is_listing = options.file_list_view.is_none();
+    keep_files_with_other_names(&mut references, &mut search, &store, is_listing, task).await?;
 
     let Search { mut metrics, orphans, .. } = search;
     let mut orphans = orphans.into_vec();

@@ -90,6 +90,7 @@ impl Collected<'_> {
                 (false, true) => {}
             }
         }
+        self.note_statistics_and_log(metadata)?;
         for_each_live_entry(&listed, reading, task, |entry| {
             let in_scope = self.scope.contains(entry.path);
             self.content_counts.all += 1;
@@ -106,6 +107,23 @@ impl Collected<'_> {
         if reading == Reading::Strict {
             self.manifests.extend(listed);
         }
+        Ok(())
+    }
+}
+
+impl Collected<'_> {
+    /// Statistics and older metadata outside of the scope: something in it may be one of them under another name.
+    fn note_statistics_and_log(&mut self, metadata: &TableMetadata) -> Result<()> {
+        let statistics = metadata.statistics().iter().chain(metadata.partition_statistics());
+        let statistics: Vec<&str> = statistics.map(|file| file.statistics_path.as_str()).collect();
+        for file in statistics.iter().filter(|file| !self.scope.contains(file) && !self.home.contains(file)) {
+            self.names_elsewhere.insert(file)?;
+        }
+        let hint = metadata.location().child("metadata").child(VERSION_HINT).to_text();
+        let log = metadata.metadata_log().iter().map(|entry| entry.metadata_file.as_str());
+        let elsewhere =
+            statistics.into_iter().chain(log).chain([hint.as_str()]).filter(|file| !self.scope.contains(file));
+        self.structure_elsewhere.extend(elsewhere.map(str::to_string));
         Ok(())
     }
 }
@@ -198,6 +216,17 @@ impl References {
     ) -> NewestMetadata {
         let manifests = self.manifests.iter().map(|manifest| manifest.reference.location.clone()).collect();
         NewestMetadata::new(handle, task.clone(), identity, table, self.snapshots.clone(), manifests)
+    }
+
+    /// Goes through everything that the newest metadata needs, listed or not. Reads the manifests again.
+    pub(super) async fn for_each_needed(
+        &mut self,
+        task: &Arc<TaskContext>,
+        mut on_file: impl FnMut(&str) -> Result<()>,
+    ) -> Result<()> {
+        self.expected_structure.iter().chain(&self.structure_elsewhere).try_for_each(|file| on_file(file))?;
+        for_each_live_entry(&self.manifests, Reading::Strict, task, |entry| on_file(entry.path)).await?;
+        Ok(())
     }
 
     /// Goes through everything that the newest metadata needs and that no listed file was, in the scope and elsewhere. Reads

@@ -10,6 +10,8 @@ use super::{Corrupt, Result};
 /// fifty values, nested four deep.
 const MAX_FLAT_VALUES: usize = 1024;
 const MAX_FLAT_DEPTH: usize = 8;
+/// A schema that compiles to more steps is refused: a union of records that are used by name can make any number of them.
+const MAX_OPS: usize = 1 << 16;
 
 /// A field that the caller wants.
 #[derive(Debug)]
@@ -113,6 +115,9 @@ impl<'s> Compiler<'s> {
             }
         }
         for (field, target) in fields.iter().zip(targets) {
+            if self.ops.len() > MAX_OPS {
+                return Err("its schema is too large".into());
+            }
             match target {
                 Some(want) => self.value(field.node, want)?,
                 None => self.skip(field.node, 0)?,

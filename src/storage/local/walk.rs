@@ -4,10 +4,11 @@
 //! neither the breadth nor the size of a folder costs memory. The threads are not those of the runtime's blocking pool,
 //! because they wait for a slow consumer, which may itself wait for that pool.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,7 +16,7 @@ use futures::StreamExt;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::mpsc;
 
-use super::{LocalFiles, listed_stat};
+use super::{FileId, LocalFiles, listed_stat};
 use crate::error::Error;
 use crate::storage::{Listed, ListedFile, Listing, ListingOptions};
 use crate::table::Location;
@@ -46,6 +47,7 @@ pub(super) fn list(local: LocalFiles, folder: &Location, options: &ListingOption
         local,
         folder: folder.clone(),
         names_only: options.names_only,
+        folders: Mutex::default(),
     });
     let mut running = 0;
     for number in 0..threads {
@@ -97,6 +99,8 @@ struct Walk {
     folder: Location,
     names_only: bool,
     queue: Queue,
+    /// Every folder that was opened.
+    folders: Mutex<HashSet<FileId>>,
 }
 
 /// A folder to look into.
@@ -172,10 +176,26 @@ impl WalkThread<'_> {
             let location = self.walk.folder.to_string();
             return Err(Stop::Failed(Error::Location { location, why: "it is a file, not a folder".into() }));
         }
+        self.refuse_twice(&path, &os_path)?;
         match fs::read_dir(&os_path) {
             Ok(entries) => Ok(Some(OpenFolder { path, is_root, entries })),
             Err(error) if error.kind() == ErrorKind::NotFound && !is_root => Ok(None),
             Err(error) => Err(self.failed(&path, error)),
+        }
+    }
+
+    /// A folder that is mounted in two places shows each file twice: under one name it is live, under the other it looks dead.
+    fn refuse_twice(&self, path: &str, os_path: &Path) -> std::result::Result<(), Stop> {
+        // One that vanished is noticed when it is opened.
+        let Some(id) = FileId::of_path(os_path) else { return Ok(()) };
+        match self.walk.folders.lock().insert(id) {
+            true => Ok(()),
+            false => Err(Stop::Failed(Error::Location {
+                location: self.walk.folder.with_path(path).to_string(),
+                why: "the same folder was already listed under another name: it seems to be mounted in two places, so its \
+                      files can't be told apart from their other names. Unmount one of them"
+                    .into(),
+            })),
         }
     }
 
