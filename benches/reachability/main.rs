@@ -48,9 +48,13 @@ fn measure(referenced: u64, listed: u64, memory_limit: &str) -> Measured {
 async fn run(referenced: u64, listed: u64, memory_limit: &str) {
     let context = SessionContext::new();
     let maintenance = iceberg_maintenance::register(&context).expect("a session");
+    // One listing: the store makes up all keys for each that is asked for.
+    let mut settings = vec!["SET iceberg_maintenance.listing = 'sequential'".to_string()];
     if memory_limit != "none" {
-        let set = format!("SET datafusion.runtime.memory_limit = '{memory_limit}'");
-        context.sql(&set).await.expect("a statement").collect().await.expect("a limit");
+        settings.push(format!("SET datafusion.runtime.memory_limit = '{memory_limit}'"));
+    }
+    for set in settings {
+        context.sql(&set).await.expect("a statement").collect().await.expect("a setting");
     }
     let table = SyntheticTable::new(referenced, listed);
     let url = url::Url::parse("s3://bucket").expect("a URL");

@@ -17,6 +17,8 @@ use object_store::{
 pub const MODIFIED_MS: i64 = 1_735_689_600_000;
 
 const ENTRIES_PER_MANIFEST: u64 = 10_000;
+const FILES_PER_PART: u64 = 1_000_000;
+const FILES_PER_DAY: u64 = 10_000;
 /// Every so many listed files there is an orphan.
 const ORPHAN_EVERY: u64 = 100;
 const METADATA: &str = "t/metadata/v1.metadata.json";
@@ -89,8 +91,16 @@ const MANIFEST_SCHEMA: &str = r#"{"type":"record","name":"manifest_entry","field
 
 /// About 115 characters with the bucket, as real names are; ascending, so that a listing comes in the order of the keys.
 fn data_file(number: u64) -> String {
-    let (part, day) = (number / 1_000_000, number / 10_000);
-    format!("t/data/part={part:03}/day={day:06}/{number:09}-c2a1f1de-5b0c-4d57-8a64-2f6c1d9e7b30-00001-ab.parquet")
+    let (part, day) = (part_folder(number / FILES_PER_PART), day_folder(number / FILES_PER_DAY));
+    format!("t/data/{part}/{day}/{number:09}-c2a1f1de-5b0c-4d57-8a64-2f6c1d9e7b30-00001-ab.parquet")
+}
+
+fn part_folder(part: u64) -> String {
+    format!("part={part:03}")
+}
+
+fn day_folder(day: u64) -> String {
+    format!("day={day:06}")
 }
 
 fn manifest_path(number: u64) -> String {
@@ -203,11 +213,24 @@ impl ObjectStore for SyntheticTable {
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
         let prefix = prefix.map(|prefix| format!("{prefix}/")).unwrap_or_default();
         let folder = |name: &str| Path::parse(format!("{prefix}{name}"));
-        match prefix.as_str() {
-            "t/" => Ok(ListResult { common_prefixes: vec![folder("data")?, folder("metadata")?], objects: vec![] }),
-            "t/metadata/" => Ok(ListResult { common_prefixes: vec![], objects: vec![meta(METADATA.into(), 1)] }),
-            _ => Ok(ListResult { common_prefixes: vec![], objects: vec![] }),
-        }
+        let folders = |names: Vec<String>| names.iter().map(|name| folder(name)).collect::<Result<Vec<_>, _>>();
+        let (common_prefixes, objects) = match prefix.as_str() {
+            "t/" => (vec![folder("data")?, folder("metadata")?], vec![]),
+            "t/metadata/" => (vec![], vec![meta(METADATA.into(), 1)]),
+            "t/data/" => (folders((0..self.listed.div_ceil(FILES_PER_PART)).map(part_folder).collect())?, vec![]),
+            _ => match prefix.strip_prefix("t/data/part=").and_then(|rest| rest.strip_suffix('/')?.parse::<u64>().ok())
+            {
+                Some(part) => {
+                    let files = part * FILES_PER_PART..((part + 1) * FILES_PER_PART).min(self.listed);
+                    let days = files.start / FILES_PER_DAY..files.end.div_ceil(FILES_PER_DAY);
+                    (folders(days.map(day_folder).collect())?, vec![])
+                }
+                None => {
+                    return Err(Error::NotImplemented { operation: prefix.clone(), implementer: "synthetic".into() });
+                }
+            },
+        };
+        Ok(ListResult { common_prefixes, objects })
     }
 
     async fn put_opts(&self, _: &Path, _: PutPayload, _: PutOptions) -> Result<PutResult> {
