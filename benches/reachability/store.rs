@@ -225,9 +225,7 @@ impl ObjectStore for SyntheticTable {
                     let days = files.start / FILES_PER_DAY..files.end.div_ceil(FILES_PER_DAY);
                     (folders(days.map(day_folder).collect())?, vec![])
                 }
-                None => {
-                    return Err(Error::NotImplemented { operation: prefix.clone(), implementer: "synthetic".into() });
-                }
+                None => (vec![], vec![]),
             },
         };
         Ok(ListResult { common_prefixes, objects })
