@@ -150,6 +150,29 @@ pub enum Error {
         why: String,
     },
 
+    /// A catalog can't be used, doesn't answer, or refused what it was asked for.
+    #[error("catalog {catalog}: {why}")]
+    Catalog {
+        /// The catalog's name.
+        catalog: String,
+        /// What was asked for, what came back, and what to do.
+        why: String,
+    },
+
+    /// A catalog took the commit but made something else of it. No file was deleted.
+    #[error(
+        "catalog {catalog} took the commit to {table}, but {why}. No file was deleted, so nothing is lost: look at the \
+         table's refs and snapshots, and restore what is missing from its previous metadata"
+    )]
+    CommitMismatch {
+        /// The catalog's name.
+        catalog: String,
+        /// The table.
+        table: String,
+        /// How what came back differs from what was asked for.
+        why: String,
+    },
+
     /// A check before the first delete found something that must not be there, or missed what must be there.
     #[error("refused to delete from {table}: {found}")]
     Guard {

@@ -67,6 +67,7 @@ pub use options::MaintenanceOptions;
 pub use procedure::expire_snapshots::{CommittedExpiry, ExpirePlan, ExpireSnapshots};
 pub use procedure::remove_orphan_files::{DEFAULT_ORPHAN_AGE_MS, OrphanPlan, PrefixMismatchMode, RemoveOrphanFiles};
 pub use sql::{MaintenanceSql, rewrite};
+pub use storage::configured::{ConfiguredStores, CredentialSource, StorageCredentials};
 
 /// Installs maintenance in a session, with the system's clock and no catalogs: tables are named by location.
 ///

@@ -9,7 +9,7 @@ use datafusion::execution::{SessionState, TaskContext};
 use datafusion::prelude::SessionContext;
 use parking_lot::RwLock;
 
-use crate::catalog::{Catalog, Catalogs, TableHandle};
+use crate::catalog::{Catalog, Catalogs, Defaults, LoadedTable, TableHandle};
 use crate::error::{Error, Result};
 use crate::options::MaintenanceOptions;
 use crate::procedure::expire_snapshots::{self, Attempt, CommittedExpiry, ExpirePlan, ExpireSnapshots};
@@ -70,6 +70,11 @@ pub(crate) struct RunContext {
 }
 
 impl RunContext {
+    /// The same run with the table's own stores.
+    pub(crate) fn for_table(&self, table: &LoadedTable) -> Self {
+        Self { task: table.task(&self.task), ..self.clone() }
+    }
+
     pub(crate) fn options(&self) -> MaintenanceOptions {
         self.task.session_config().options().extensions.get::<MaintenanceOptions>().cloned().unwrap_or_default()
     }
@@ -153,7 +158,14 @@ impl MaintenanceBuilder {
         self
     }
 
-    /// Registers a name for a table by its location.
+    /// The catalog that names without one are looked up in. Without this it is the session's default catalog if that is
+    /// registered here, or else the only one that is.
+    pub fn default_catalog(mut self, name: impl AsRef<str>) -> Self {
+        self.catalogs.default_catalog = Some(name.as_ref().to_lowercase());
+        self
+    }
+
+    /// Registers a name for a table by its location. Comes before the names of catalogs.
     pub fn table(mut self, name: impl AsRef<str>, location: impl Into<String>) -> Self {
         self.catalogs.tables.insert(name.as_ref().to_lowercase(), location.into());
         self
@@ -228,11 +240,10 @@ impl Maintenance {
     /// nobody knows whether the commit happened.
     pub async fn commit(&self, plan: ExpirePlan) -> Result<CommittedExpiry> {
         let table = plan.metadata().location().to_string();
-        let context = self.context()?;
-        let task = context.task.clone();
-        match detached(context, async move { expire_snapshots::commit(plan, &task).await }).await? {
+        match detached(self.context()?, expire_snapshots::commit(plan)).await? {
             Attempt::Committed(committed) => Ok(*committed),
             Attempt::Conflict(why) => Err(Error::Conflict { table, attempts: 1, why }),
+            Attempt::Unsettled(why) => Err(Error::CommitUnknown { table, why }),
         }
     }
 
@@ -242,9 +253,8 @@ impl Maintenance {
     /// # Errors
     /// [`Error::CommitUnknown`] when the newest metadata doesn't show the commit.
     pub async fn confirm_commit(&self, plan: ExpirePlan) -> Result<CommittedExpiry> {
-        let task = self.context()?.task;
-        let newest = plan.load_newest(&task.runtime_env()).await?;
-        expire_snapshots::confirm(plan, newest, &task)
+        let newest = plan.load_newest().await?;
+        expire_snapshots::confirm(plan, newest)
     }
 
     /// Deletes the files that a committed expiry freed. A file that is gone already is no error; one that could not be
@@ -282,7 +292,15 @@ impl Maintenance {
     }
 
     pub(crate) fn resolve(&self, table: &str) -> Result<TableHandle> {
-        self.inner.catalogs.resolve(table)
+        self.inner.catalogs.resolve(table, &self.defaults())
+    }
+
+    /// The session's default catalog and schema.
+    fn defaults(&self) -> Defaults {
+        let Some(state) = self.inner.session.upgrade() else { return Defaults::default() };
+        let state = state.read();
+        let options = &state.config_options().catalog;
+        Defaults { catalog: options.default_catalog.clone(), schema: options.default_schema.clone() }
     }
 
     /// The session that this handle was registered in.

@@ -3,21 +3,34 @@
 //! A catalog answers two questions: which metadata is the newest, and did a commit on top of it win. It never deletes,
 //! and it never guesses: a commit whose outcome it can't tell is [`CommitOutcome::Unknown`].
 
+mod commit;
+mod connect;
 mod filesystem;
+#[cfg(feature = "glue")]
+mod glue;
+#[cfg(feature = "rest")]
+mod rest;
+#[cfg(feature = "sql")]
+mod sql;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use datafusion::execution::TaskContext;
+use datafusion::execution::object_store::ObjectStoreRegistry;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use serde::Serialize;
 
+pub use commit::{CommitOutcome, TableCommit};
+pub use connect::{connect, parse_specification};
 pub use filesystem::FileSystemCatalog;
 pub(crate) use filesystem::{VERSION_HINT, refs_of};
 
 use crate::error::{Error, Result};
-use crate::table::{MetadataChange, TableMetadata};
+use crate::storage::with_stores;
+use crate::table::TableMetadata;
 
 /// The name of a table in a catalog: a namespace of one or more parts, and the table.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
@@ -63,6 +76,9 @@ pub struct LoadedTable {
     pub other_metadata_locations: Vec<String>,
     /// What the operator should know of how the table was found.
     pub notices: Vec<String>,
+    /// The stores that all files of this table are read from and deleted in, where the catalog names them or vends
+    /// credentials. What they don't know is looked for in the session.
+    pub stores: Option<Arc<dyn ObjectStoreRegistry>>,
 }
 
 impl LoadedTable {
@@ -75,6 +91,15 @@ impl LoadedTable {
             ownership: Ownership::Ours,
             other_metadata_locations: vec![],
             notices: vec![],
+            stores: None,
+        }
+    }
+
+    /// The session's context with the table's own stores in it.
+    pub(crate) fn task(&self, task: &Arc<TaskContext>) -> Arc<TaskContext> {
+        match &self.stores {
+            Some(stores) => with_stores(task, Arc::clone(stores)),
+            None => Arc::clone(task),
         }
     }
 
@@ -82,37 +107,6 @@ impl LoadedTable {
     pub fn is_same_version(&self, other: &LoadedTable) -> bool {
         self.version == other.version && self.metadata.metadata_location() == other.metadata.metadata_location()
     }
-}
-
-/// A commit that a catalog is asked for.
-#[derive(Debug, Clone, Serialize)]
-pub struct TableCommit {
-    /// The uuid that the table must still have.
-    pub table_uuid: Option<String>,
-    /// Every ref that was seen, and the snapshot it must still point to. A ref that is not here must not exist.
-    pub expected_refs: BTreeMap<String, i64>,
-    /// The metadata file that must still be the current one, for catalogs that compare and swap a pointer.
-    pub base_metadata_location: String,
-    /// What to take out, for catalogs that apply changes themselves.
-    pub change: MetadataChange,
-    /// The complete new metadata as JSON, for catalogs that swap a pointer.
-    pub new_metadata: String,
-}
-
-/// What became of a commit.
-#[derive(Debug, Clone)]
-pub enum CommitOutcome {
-    /// It is done; `notices` say what the operator should know.
-    Committed {
-        /// The location of the new metadata.
-        metadata_location: String,
-        /// What the operator should know.
-        notices: Vec<String>,
-    },
-    /// It certainly did not happen, because the table changed meanwhile. Plan again.
-    Conflict(String),
-    /// Nobody knows. Nothing may be deleted.
-    Unknown(String),
 }
 
 /// A place that names the current metadata of tables.
@@ -141,10 +135,32 @@ pub trait Catalog: Debug + Send + Sync {
         runtime: &Arc<RuntimeEnv>,
     ) -> Result<CommitOutcome>;
 
+    /// The namespaces directly below one, each with all its parts; those at the top for an empty `parent`.
+    ///
+    /// # Errors
+    /// [`Error::Catalog`] when there is no such namespace, and where the catalog can't list (the default).
+    async fn list_namespaces(&self, parent: &[String], runtime: &Arc<RuntimeEnv>) -> Result<Vec<Vec<String>>> {
+        let _ = (parent, runtime);
+        Err(cannot_list(self))
+    }
+
+    /// The tables of a namespace, without its views and without what lies in namespaces below it.
+    ///
+    /// # Errors
+    /// As [`Self::list_namespaces`].
+    async fn list_tables(&self, namespace: &[String], runtime: &Arc<RuntimeEnv>) -> Result<Vec<TableName>> {
+        let _ = (namespace, runtime);
+        Err(cannot_list(self))
+    }
+
     /// True when `loaded` is still the newest metadata. The default loads the table again.
     async fn is_current(&self, table: &TableName, loaded: &LoadedTable, runtime: &Arc<RuntimeEnv>) -> Result<bool> {
         Ok(self.load(table, runtime).await?.is_same_version(loaded))
     }
+}
+
+fn cannot_list(catalog: &(impl Debug + ?Sized)) -> Error {
+    Error::Catalog { catalog: format!("{catalog:?}"), why: "it can't list its tables; name one".into() }
 }
 
 /// A table and the catalog that names it.
@@ -184,14 +200,23 @@ pub(crate) struct Catalogs {
     pub(crate) catalogs: HashMap<String, Arc<dyn Catalog>>,
     /// Locations by lower-case table name.
     pub(crate) tables: HashMap<String, String>,
+    /// The catalog of names that have none, in lower case.
+    pub(crate) default_catalog: Option<String>,
+}
+
+/// The session's default catalog and schema.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Defaults {
+    pub(crate) catalog: String,
+    pub(crate) schema: String,
 }
 
 impl Catalogs {
-    /// Finds what a table argument means: a registered name, `catalog.namespace.table`, or a location.
+    /// Finds what a table argument means: a registered name, `[catalog.]namespace.table`, or a location.
     ///
     /// Whatever holds a slash and is no registered name is a location; a relative path is resolved against the working
-    /// directory. Parts of a name may be quoted.
-    pub(crate) fn resolve(&self, table: &str) -> Result<TableHandle> {
+    /// directory. Parts of a name may be quoted. A name whose first part is no catalog is looked up in the default one.
+    pub(crate) fn resolve(&self, table: &str, defaults: &Defaults) -> Result<TableHandle> {
         let mut parts: Vec<String> = split_name(table).into_iter().map(unquoted).collect();
         if let Some(location) = self.tables.get(&parts.join(".").to_lowercase()) {
             return Ok(at_location(location));
@@ -199,13 +224,35 @@ impl Catalogs {
         if table.contains('/') {
             return Ok(at_location(&absolute(table)?));
         }
-        let catalog = parts.first().and_then(|first| self.catalogs.get(&first.to_lowercase()));
-        match (catalog, parts.pop()) {
-            (Some(catalog), Some(name)) if !parts.is_empty() && !name.is_empty() => {
-                Ok(TableHandle::new(catalog.clone(), TableName { namespace: parts.split_off(1), name }))
-            }
-            _ => Err(self.unknown(table)),
+        if parts.iter().any(String::is_empty) {
+            return Err(self.unknown(table));
         }
+        let named = self.catalogs.get(&parts[0].to_lowercase()).filter(|_| parts.len() > 1);
+        let catalog = match named {
+            Some(catalog) => {
+                parts.remove(0);
+                catalog
+            }
+            None => self.default_catalog(&mut parts, defaults).ok_or_else(|| self.unknown(table))?,
+        };
+        let name = parts.pop().unwrap_or_default();
+        Ok(TableHandle::new(Arc::clone(catalog), TableName { namespace: parts, name }))
+    }
+
+    /// The catalog of a name without one. A name without a namespace gets the session's schema if the session's catalog is
+    /// the one; else it stays unknown.
+    fn default_catalog(&self, parts: &mut Vec<String>, defaults: &Defaults) -> Option<&Arc<dyn Catalog>> {
+        let of_session = self.catalogs.get(&defaults.catalog.to_lowercase());
+        let only = || self.catalogs.values().next().filter(|_| self.catalogs.len() == 1);
+        let catalog = match &self.default_catalog {
+            Some(name) => self.catalogs.get(name),
+            None => of_session.or_else(only),
+        }?;
+        if parts.len() == 1 {
+            of_session.filter(|of_session| Arc::ptr_eq(of_session, catalog))?;
+            parts.insert(0, defaults.schema.clone());
+        }
+        Some(catalog)
     }
 
     fn unknown(&self, table: &str) -> Error {
@@ -282,11 +329,15 @@ mod tests {
         catalogs
     }
 
-    fn resolved(table: &str) -> String {
-        match catalogs().resolve(table) {
+    fn resolved_by(catalogs: &Catalogs, table: &str, defaults: &Defaults) -> String {
+        match catalogs.resolve(table, defaults) {
             Ok(handle) => handle.name.to_string(),
             Err(error) => error.to_string(),
         }
+    }
+
+    fn resolved(table: &str) -> String {
+        resolved_by(&catalogs(), table, &Defaults::default())
     }
 
     #[test]
@@ -303,8 +354,22 @@ mod tests {
     }
 
     #[test]
+    fn a_name_without_a_catalog_is_looked_up_in_the_default_one() {
+        let of = |catalog: &str| Defaults { catalog: catalog.into(), schema: "public".into() };
+        let mut two = catalogs();
+        assert_eq!(resolved("ns.t"), "ns.t", "the only one");
+        two.catalogs.insert("pond".into(), Arc::new(FileSystemCatalog::default()));
+        assert!(resolved_by(&two, "ns.t", &of("datafusion")).contains("was not found"), "which of the two?");
+        assert_eq!(resolved_by(&two, "a.b.t", &of("Pond")), "a.b.t");
+        assert_eq!(resolved_by(&two, "t", &of("pond")), "public.t");
+        two.default_catalog = Some("lake".into());
+        assert_eq!(resolved_by(&two, "ns.t", &of("pond")), "ns.t");
+        assert!(resolved_by(&two, "t", &of("pond")).contains("was not found"), "pond's schema is not lake's");
+    }
+
+    #[test]
     fn an_unknown_name_says_what_is_registered() {
-        for unknown in ["ns.t", "t", "lake", "lake.", ""] {
+        for unknown in ["t", "lake", "lake.", ""] {
             let error = resolved(unknown);
             assert!(error.contains("registered are: db.t, lake"), "{unknown}: {error}");
         }

@@ -7,9 +7,11 @@
 //!
 //! Nothing here deletes: only `deletion/` does, and it takes the handles from [`Store::kind`].
 
+pub mod configured;
 mod listing;
 mod local;
 mod object;
+mod overlay;
 mod reading;
 
 use std::sync::Arc;
@@ -23,6 +25,7 @@ pub(crate) use local::{FileId, LocalFiles, epoch_ms};
 pub(crate) use object::ObjectFiles;
 #[cfg(feature = "benches")]
 pub(crate) use object::paged;
+pub(crate) use overlay::with_stores;
 pub(crate) use reading::{FileContent, requests_at_once};
 
 use crate::error::{Error, Result};

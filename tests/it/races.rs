@@ -291,18 +291,48 @@ async fn a_tag_made_meanwhile_keeps_its_snapshot() {
 }
 
 #[tokio::test]
-async fn an_unknown_outcome_deletes_nothing_whether_it_happened_or_not() {
-    for happened in [false, true] {
+async fn a_commit_whose_answer_was_lost_is_seen_in_the_table() {
+    let scene = Scene::new(|_| {});
+    scene.on(|moment| match moment {
+        Moment::AfterCommit(_) => Some(CommitOutcome::Unknown("time-out".into())),
+        _ => None,
+    });
+    let report = scene.expire().await.unwrap();
+    assert_eq!((report.metrics.deleted_snapshots_count, scene.catalog.commits()), (2, 1));
+    assert_eq!(scene.gone(), scene.dead_without(&[1, 2]));
+    scene.is_whole();
+}
+
+#[tokio::test]
+async fn a_commit_that_never_arrived_is_made_again() {
+    let scene = Scene::new(|_| {});
+    scene.on(|moment| match moment {
+        Moment::BeforeCommit(1) => Some(CommitOutcome::Unknown("time-out".into())),
+        _ => None,
+    });
+    let report = scene.expire().await.unwrap();
+    assert_eq!((report.metrics.deleted_snapshots_count, scene.catalog.commits()), (2, 2));
+    assert_eq!(scene.gone(), scene.dead_without(&[1, 2]));
+    scene.is_whole();
+}
+
+#[tokio::test]
+async fn an_outcome_that_stays_unknown_deletes_nothing() {
+    for meanwhile in [false, true] {
         let scene = Scene::new(|_| {});
-        scene.on(move |moment| match (moment, happened) {
-            (Moment::BeforeCommit(_), false) | (Moment::AfterCommit(_), true) => {
+        let writer = scene.writer(|history| _ = history.append(BEGIN_MS + 4 * DAY_MS, ["e"]));
+        scene.on(move |moment| match moment {
+            Moment::BeforeCommit(attempt) => {
+                if meanwhile && attempt == 5 {
+                    writer.commit();
+                }
                 Some(CommitOutcome::Unknown("time-out".into()))
             }
             _ => None,
         });
         let error = scene.expire().await.unwrap_err();
         assert!(matches!(error, Error::CommitUnknown { .. }) && !error.is_partial(), "{error}");
-        assert_eq!((scene.gone(), scene.catalog.commits()), (BTreeSet::new(), 1));
+        assert_eq!((scene.gone(), scene.catalog.commits()), (BTreeSet::new(), 5));
     }
 }
 

@@ -17,7 +17,7 @@ pub use plan::ExpirePlan;
 use plan::{Summary, finish_report};
 
 use super::{Arguments, BoundCall, Parameter, ParameterKind, Procedure, parameter};
-use crate::catalog::{CommitOutcome, LoadedTable, Ownership, TableCommit, TableHandle};
+use crate::catalog::{CommitOutcome, LoadedTable, Ownership, TableHandle};
 use crate::deletion::{DeletionOptions, DeletionPlan, NewestMetadata, delete_files};
 use crate::error::{Error, Result};
 use crate::maintenance::RunContext;
@@ -29,6 +29,10 @@ use crate::table::{PathRules, TableIdentity, TableMetadata};
 
 /// How often a commit that lost a race is planned again, when the table doesn't say (`commit.retry.num-retries`).
 const DEFAULT_RETRIES: u32 = 4;
+
+/// How long to wait before each look at a table whose commit was not answered.
+const PAUSES_BEFORE_LOOKING: [Duration; 4] =
+    [Duration::from_millis(50), Duration::from_millis(150), Duration::from_millis(300), Duration::from_millis(500)];
 
 /// Options of an expiry. The default follows the table's own policy.
 #[derive(Debug, Clone, Default)]
@@ -52,6 +56,8 @@ pub struct ExpireSnapshots {
 pub struct CommittedExpiry {
     summary: Summary,
     options: ExpireSnapshots,
+    /// The session's context with the table's own stores.
+    task: Arc<TaskContext>,
     deletion: DeletionPlan,
     newest: NewestMetadata,
 }
@@ -59,7 +65,11 @@ pub struct CommittedExpiry {
 /// Outcome of one attempt to commit a plan.
 pub(crate) enum Attempt {
     Committed(Box<CommittedExpiry>),
+    /// It certainly did not happen. Plan again.
     Conflict(String),
+    /// No answer came, and the table doesn't show it so far. Planning again is safe: a commit that arrives late finds its
+    /// snapshots gone, or fails.
+    Unsettled(String),
 }
 
 /// Plans an expiry. Changes nothing.
@@ -75,7 +85,7 @@ pub(crate) async fn plan(
 /// Plans, commits and deletes; plans again when the commit loses a race.
 pub(crate) async fn run(handle: TableHandle, options: &ExpireSnapshots, context: &RunContext) -> Result<Report> {
     let now_ms = context.maintenance.now_ms();
-    let mut attempt = 0;
+    let (mut attempt, mut unsettled) = (0, None);
     loop {
         let plan = plan(handle.clone(), options, now_ms, &context.task).await?;
         if plan.is_noop() {
@@ -87,16 +97,23 @@ pub(crate) async fn run(handle: TableHandle, options: &ExpireSnapshots, context:
         }
         attempt += 1;
         let (table, retries) = (plan.table.name.clone(), retries(plan.metadata()));
-        match commit(plan, &context.task).await? {
+        let why = match commit(plan).await? {
             Attempt::Committed(committed) => return delete(*committed, context).await,
             Attempt::Conflict(why) if attempt > retries => {
-                return Err(Error::Conflict { table, attempts: attempt, why });
+                return Err(match unsettled {
+                    None => Error::Conflict { table, attempts: attempt, why },
+                    Some(before) => Error::CommitUnknown { table, why: format!("{before}; then {why}") },
+                });
             }
-            Attempt::Conflict(why) => {
-                tracing::info!(table, attempt, why, "the commit lost a race; planning again");
-                tokio::time::sleep(Duration::from_millis(100 << attempt.min(6))).await;
+            Attempt::Unsettled(why) if attempt > retries => return Err(Error::CommitUnknown { table, why }),
+            Attempt::Conflict(why) => why,
+            Attempt::Unsettled(why) => {
+                unsettled = Some(why.clone());
+                why
             }
-        }
+        };
+        tracing::info!(table, attempt, why, "the commit was not taken; planning again");
+        tokio::time::sleep(Duration::from_millis(100 << attempt.min(6))).await;
     }
 }
 
@@ -105,17 +122,17 @@ fn retries(metadata: &TableMetadata) -> u32 {
 }
 
 /// Commits a plan through the table's own catalog.
-pub(crate) async fn commit(plan: ExpirePlan, task: &Arc<TaskContext>) -> Result<Attempt> {
+pub(crate) async fn commit(plan: ExpirePlan) -> Result<Attempt> {
     refuse_unknown_owner(&plan)?;
-    let runtime = task.runtime_env();
+    let runtime = plan.task.runtime_env();
     refuse_other_tables(&plan, &Stores::new(runtime.clone())).await?;
     match plan.handle.commit(&plan.table, plan.commit_request(), &runtime).await? {
         CommitOutcome::Conflict(why) => Ok(Attempt::Conflict(why)),
-        CommitOutcome::Unknown(why) => Err(Error::CommitUnknown { table: plan.table.name.clone(), why }),
+        CommitOutcome::Unknown(why) => settle(plan, why).await,
         CommitOutcome::Committed { metadata_location, notices } => {
             let table = plan.table.name.clone();
-            let confirmed = match plan.handle.load(&runtime).await {
-                Ok(newest) => confirm(plan, newest, task),
+            let confirmed = match plan.load_newest().await {
+                Ok(newest) => confirm(plan, newest),
                 Err(error) => Err(error),
             };
             let mut committed = confirmed.map_err(|error| unconfirmed(table, &metadata_location, error))?;
@@ -123,6 +140,32 @@ pub(crate) async fn commit(plan: ExpirePlan, task: &Arc<TaskContext>) -> Result<
             Ok(Attempt::Committed(Box::new(committed)))
         }
     }
+}
+
+/// Decides by what is there whether a commit happened whose answer was lost.
+async fn settle(plan: ExpirePlan, why: String) -> Result<Attempt> {
+    for pause in PAUSES_BEFORE_LOOKING {
+        tokio::time::sleep(pause).await;
+        let newest = match plan.load_newest().await {
+            Ok(newest) => newest,
+            Err(error) => {
+                tracing::info!(table = plan.table.name, %error, "looking whether the commit happened failed");
+                continue;
+            }
+        };
+        if newest.is_same_version(&plan.table) {
+            continue;
+        }
+        let Some(missing) = plan.commit_request().contradicted_by(&newest.metadata) else {
+            tracing::info!(table = plan.table.name, why, "no answer to the commit, but the table shows it");
+            return confirm(plan, newest).map(|committed| Attempt::Committed(Box::new(committed)));
+        };
+        // Somebody else's commit came first, and ours can't come on top of it any more where a pointer is swapped.
+        return Ok(Attempt::Unsettled(format!(
+            "{why}; meanwhile the table changed, and its newest metadata {missing}"
+        )));
+    }
+    Ok(Attempt::Unsettled(format!("{why}; the table does not show it")))
 }
 
 /// An error that came after the catalog had taken a commit must not read as if nothing had happened.
@@ -174,50 +217,24 @@ async fn refuse_other_tables(plan: &ExpirePlan, stores: &Stores) -> Result<()> {
 /// # Errors
 /// [`Error::CommitUnknown`] when it doesn't: something that was removed is still there, or something that should have stayed
 /// is gone.
-pub(crate) fn confirm(plan: ExpirePlan, newest: LoadedTable, task: &Arc<TaskContext>) -> Result<CommittedExpiry> {
-    if let Some(why) = not_shown(plan.commit_request(), &newest.metadata) {
+pub(crate) fn confirm(plan: ExpirePlan, newest: LoadedTable) -> Result<CommittedExpiry> {
+    if let Some(why) = plan.commit_request().contradicted_by(&newest.metadata) {
         return Err(Error::CommitUnknown { table: plan.table.name.clone(), why: format!("the newest metadata {why}") });
     }
-    let (summary, options) = (plan.summary(), plan.options.clone());
-    let (deletion, newest) = plan.into_deletion(newest, task.clone())?;
-    Ok(CommittedExpiry { summary, options, deletion, newest })
-}
-
-/// What of a commit the metadata does not show.
-fn not_shown(commit: &TableCommit, newest: &TableMetadata) -> Option<String> {
-    let change = &commit.change;
-    if newest.table_uuid() != commit.table_uuid.as_deref() {
-        return Some("has another table-uuid".into());
-    }
-    if let Some(id) = newest.snapshots().iter().find(|s| change.removed_snapshot_ids.contains(&s.snapshot_id)) {
-        return Some(format!("still has snapshot {}", id.snapshot_id));
-    }
-    let refs = newest.refs();
-    if let Some(name) = change.removed_refs.iter().find(|name| refs.contains_key(*name)) {
-        return Some(format!("still has ref {name}"));
-    }
-    let lost = |name: &&String| !change.removed_refs.contains(*name) && !refs.contains_key(*name);
-    if let Some(name) = commit.expected_refs.keys().find(lost) {
-        return Some(format!("has no ref {name}, which should have stayed"));
-    }
-    if let Some(id) = newest.schema_ids().find(|id| change.removed_schema_ids.contains(id)) {
-        return Some(format!("still has schema {id}"));
-    }
-    newest
-        .partition_spec_ids()
-        .find(|id| change.removed_partition_spec_ids.contains(id))
-        .map(|id| format!("still has partition spec {id}"))
+    let (summary, options, task) = (plan.summary(), plan.options.clone(), Arc::clone(&plan.task));
+    let (deletion, newest) = plan.into_deletion(newest)?;
+    Ok(CommittedExpiry { summary, options, task, deletion, newest })
 }
 
 /// Deletes what a committed expiry freed.
 pub(crate) async fn delete(committed: CommittedExpiry, context: &RunContext) -> Result<Report> {
-    let CommittedExpiry { summary, options, deletion, mut newest } = committed;
+    let CommittedExpiry { summary, options, task, deletion, mut newest } = committed;
     let delete_options = DeletionOptions {
         concurrency: options.max_concurrent_deletes.unwrap_or(context.options().max_concurrent_deletes),
         cancellation: context.cancellation.clone(),
         operation: Operation::ExpireSnapshots,
     };
-    let stores = Stores::new(context.task.runtime_env());
+    let stores = Stores::new(task.runtime_env());
     let files = delete_files(deletion, &stores, &mut newest, &delete_options).await?;
     Ok(finish_report(&summary, files, false))
 }

@@ -4,7 +4,6 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use datafusion::execution::TaskContext;
-use datafusion::execution::runtime_env::RuntimeEnv;
 use serde::Serialize;
 
 use super::ExpireSnapshots;
@@ -24,6 +23,8 @@ use crate::table::{MetadataChange, MetadataLogEntry, PathRules, RefKind, Snapsho
 pub struct ExpirePlan {
     pub(super) table: LoadedTable,
     pub(super) handle: TableHandle,
+    /// The session's context with the table's own stores.
+    pub(super) task: Arc<TaskContext>,
     pub(super) options: ExpireSnapshots,
     decision: RetentionDecision,
     commit: TableCommit,
@@ -97,8 +98,8 @@ impl ExpirePlan {
     }
 
     /// The table as its catalog sees it now.
-    pub(crate) async fn load_newest(&self, runtime: &Arc<RuntimeEnv>) -> Result<LoadedTable> {
-        self.handle.load(runtime).await
+    pub(crate) async fn load_newest(&self) -> Result<LoadedTable> {
+        self.handle.load(&self.task.runtime_env()).await
     }
 
     /// The report of a dry run of this plan.
@@ -123,13 +124,9 @@ impl ExpirePlan {
     ///
     /// If that is exactly what the plan asked for, it is the plan's base without what expired, and needs no second look but
     /// at the files that it names itself; on anything else the first look before a delete finds what is new.
-    pub(super) fn into_deletion(
-        self,
-        newest: LoadedTable,
-        task: Arc<TaskContext>,
-    ) -> Result<(DeletionPlan, NewestMetadata)> {
+    pub(super) fn into_deletion(self, newest: LoadedTable) -> Result<(DeletionPlan, NewestMetadata)> {
         let Checked { identity, snapshots, manifests } = self.checked;
-        let checked = |seen| NewestMetadata::new(self.handle, task, identity, seen, snapshots, manifests);
+        let checked = |seen| NewestMetadata::new(self.handle, self.task, identity, seen, snapshots, manifests);
         let newest = match newest.metadata.has_json(&self.commit.new_metadata) {
             true => checked(newest).with_own_files()?,
             false => checked(self.table),
@@ -168,9 +165,9 @@ pub(super) async fn plan(
     now_ms: i64,
     task: &Arc<TaskContext>,
 ) -> Result<ExpirePlan> {
-    let runtime = task.runtime_env();
-    let stores = Stores::new(runtime.clone());
-    let table = handle.load(&runtime).await?;
+    let table = handle.load(&task.runtime_env()).await?;
+    let task = &table.task(task);
+    let stores = Stores::new(task.runtime_env());
     let metadata = table.metadata.clone();
     require_gc(&table, "expire snapshots")?;
 
@@ -227,8 +224,8 @@ pub(super) async fn plan(
         snapshots: staying.iter().map(|snapshot| snapshot.snapshot_id).collect(),
         manifests: retained.manifests.into_iter().map(|manifest| manifest.reference.location).collect(),
     };
-    let options = options.clone();
-    Ok(ExpirePlan { table, handle, options, decision, commit, deletion, checked, metrics, notices })
+    let (options, task) = (options.clone(), Arc::clone(task));
+    Ok(ExpirePlan { table, handle, task, options, decision, commit, deletion, checked, metrics, notices })
 }
 
 /// The session's floor holds for every snapshot, whichever rule lets it go.

@@ -106,13 +106,13 @@ pub(crate) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
 /// Deletes the orphans of a plan.
 pub(crate) async fn execute(plan: OrphanPlan, context: &RunContext) -> Result<Report> {
     let summary = plan.summary();
-    let OrphanPlan { deletion, mut newest, max_concurrent_deletes, .. } = plan;
+    let OrphanPlan { deletion, mut newest, max_concurrent_deletes, task, .. } = plan;
     let options = DeletionOptions {
         concurrency: max_concurrent_deletes.unwrap_or(context.options().max_concurrent_deletes),
         cancellation: context.cancellation.clone(),
         operation: Operation::RemoveOrphanFiles,
     };
-    let stores = crate::storage::Stores::new(context.task.runtime_env());
+    let stores = crate::storage::Stores::new(task.runtime_env());
     let files = delete_files(deletion, &stores, &mut newest, &options).await?;
     Ok(summary.report(files, false))
 }

@@ -4,6 +4,9 @@
 //! committed before or during the listing is known before anything is called an orphan. The guards come last and before
 //! the first delete.
 
+use std::sync::Arc;
+
+use datafusion::execution::TaskContext;
 use serde::Serialize;
 
 use super::RemoveOrphanFiles;
@@ -28,6 +31,8 @@ pub struct OrphanPlan {
     pub(super) deletion: DeletionPlan,
     pub(super) newest: NewestMetadata,
     pub(super) max_concurrent_deletes: Option<usize>,
+    /// The session's context with the table's own stores.
+    pub(super) task: Arc<TaskContext>,
     metrics: Metrics,
     notices: Vec<String>,
 }
@@ -79,9 +84,10 @@ impl Summary {
 
 /// Plans a removal of orphans. Reads, never writes.
 pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, context: &RunContext) -> Result<OrphanPlan> {
-    let (task, runtime) = (&context.task, context.task.runtime_env());
-    let stores = Stores::new(runtime.clone());
-    let table = handle.load(&runtime).await?;
+    let table = handle.load(&context.task.runtime_env()).await?;
+    let context = &context.for_table(&table);
+    let task = &context.task;
+    let stores = Stores::new(task.runtime_env());
     require_gc(&table, "delete orphan files")?;
     refuse_metadata_elsewhere(&table)?;
     let metadata = table.metadata.clone();
@@ -133,7 +139,7 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
     let mut deletion = deletion.keeping_folder(scope.folder);
     deletion.preview(&stores).await?;
     let max_concurrent_deletes = options.max_concurrent_deletes;
-    Ok(OrphanPlan { table: name, deletion, newest, max_concurrent_deletes, metrics, notices })
+    Ok(OrphanPlan { table: name, deletion, newest, max_concurrent_deletes, task: Arc::clone(task), metrics, notices })
 }
 
 /// Looks up every file of the scope's listing, or every row of the relation that stands for one.
