@@ -5,7 +5,7 @@
 //! out of the folder it lists and hides names that end in `#` and digits. A session whose `file://` store is a
 //! `LocalFileSystem` with a prefix keeps that prefix.
 //!
-//! Nothing here deletes: only `deletion/` does, and it takes the handles from [`Store::kind`].
+//! Nothing of a table is deleted here: only `deletion/` does that, and it takes the handles from [`Store::kind`].
 
 pub mod configured;
 mod listing;
@@ -211,6 +211,17 @@ impl Store {
         match &self.kind {
             StoreKind::Local(local) => local.create(location, content).await,
             StoreKind::Object(object) => object.create(location, content).await,
+        }
+    }
+
+    /// Makes sure that [`Self::create`] can be relied on: a local disk can, an object store is tried once.
+    ///
+    /// # Errors
+    /// When the store overwrites what is there, or refuses the attempt.
+    pub(crate) async fn prove_create(&self, folder: &Location) -> Result<()> {
+        match &self.kind {
+            StoreKind::Local(_) => Ok(()),
+            StoreKind::Object(object) => object.prove_create(folder).await,
         }
     }
 

@@ -6,6 +6,7 @@ mod key_ranges;
 mod keys;
 #[cfg(any(test, feature = "benches"))]
 pub mod paged;
+mod proof;
 mod ranges;
 mod tasks;
 #[cfg(test)]
