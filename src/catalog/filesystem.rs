@@ -145,6 +145,7 @@ impl Catalog for FileSystemCatalog {
                 why: "its version number can't grow any further".into(),
             });
         };
+        store.prove_create(&folder).await?;
         let gzip = base.metadata.properties().gzip_metadata();
         let extension = if gzip { "gz.metadata.json" } else { "metadata.json" };
         let name = match files.newest.naming {
