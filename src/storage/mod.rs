@@ -25,6 +25,8 @@ pub(crate) use local::{FileId, LocalFiles, epoch_ms};
 pub(crate) use object::ObjectFiles;
 #[cfg(feature = "benches")]
 pub(crate) use object::paged;
+#[cfg(any(feature = "sql", feature = "glue"))]
+pub(crate) use overlay::runtime_with_stores;
 pub(crate) use overlay::with_stores;
 pub(crate) use reading::{FileContent, requests_at_once};
 
