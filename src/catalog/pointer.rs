@@ -3,6 +3,9 @@
 //! A commit writes the next metadata file under a name that nobody else uses, then swaps the pointer if it is still the one
 //! that the commit was planned on. A commit that loses leaves its file behind; nothing names it, so it is an orphan file.
 
+#[cfg(test)]
+pub(super) mod testing;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

@@ -11,7 +11,7 @@ use url::Url;
 
 use super::connection::{Connection, in_time};
 
-/// How long SQLite waits for somebody else's lock.
+/// How long SQLite waits for somebody else's lock when the uri doesn't say.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long connecting may take.
@@ -38,7 +38,11 @@ const POSTGRES_PARAMETERS: [&str; 14] = [
 /// A database that holds a catalog.
 #[derive(Clone)]
 pub(super) enum Database {
-    Sqlite(PathBuf),
+    Sqlite {
+        file: PathBuf,
+        /// How long to wait for somebody else's lock.
+        busy_timeout: Duration,
+    },
     Postgres(Box<PgConnectOptions>),
 }
 
@@ -52,9 +56,6 @@ impl Database {
         match scheme.split('+').next().unwrap_or_default() {
             "sqlite" => sqlite(rest),
             "postgres" | "postgresql" => postgres(rest, user, password),
-            "hive" | "thrift" => Err("a Hive Metastore is not supported; its tables can be maintained through a REST \
-                                      catalog in front of it"
-                .into()),
             other => Err(format!("databases are SQLite and PostgreSQL; {other:?} is neither")),
         }
     }
@@ -62,12 +63,12 @@ impl Database {
     /// Opens a connection of its own.
     pub(super) async fn connect(&self) -> sqlx::Result<Connection> {
         match self {
-            Database::Sqlite(file) => {
+            Database::Sqlite { file, busy_timeout } => {
                 // SQLite's own message doesn't tell a missing file from one that may not be read.
                 if let Err(error) = std::fs::metadata(file) {
                     return Err(sqlx::Error::Io(error));
                 }
-                let options = SqliteConnectOptions::new().filename(file).busy_timeout(BUSY_TIMEOUT);
+                let options = SqliteConnectOptions::new().filename(file).busy_timeout(*busy_timeout);
                 let options = options.disable_statement_logging();
                 in_time(CONNECT_TIMEOUT, SqliteConnection::connect_with(&options)).await.map(Connection::Sqlite)
             }
@@ -82,7 +83,7 @@ impl Database {
 impl fmt::Display for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Database::Sqlite(file) => write!(f, "SQLite database {}", file.display()),
+            Database::Sqlite { file, .. } => write!(f, "SQLite database {}", file.display()),
             Database::Postgres(options) => {
                 let database = options.get_database().unwrap_or_else(|| options.get_username());
                 let (host, port, user) = (options.get_host(), options.get_port(), options.get_username());
@@ -98,17 +99,25 @@ impl fmt::Debug for Database {
     }
 }
 
-/// `sqlite:file`, `sqlite:/file`, and SQLAlchemy's `sqlite:///file` and `sqlite:////file`.
+/// `sqlite:file`, `sqlite:/file`, and SQLAlchemy's `sqlite:///file` and `sqlite:////file`; `timeout` is in seconds, as there.
 fn sqlite(rest: &str) -> Result<Database, String> {
     let rest = rest.strip_prefix("///").unwrap_or(rest);
-    let path = rest.split('?').next().unwrap_or_default();
+    let (path, parameters) = rest.split_once('?').unwrap_or((rest, ""));
     if path.is_empty() || path == "//" || path.contains(":memory:") {
         return Err("its uri names no file: a database in memory holds nobody's tables".into());
     }
     if path.starts_with("//") || path.starts_with("file:") {
         return Err("its uri must be sqlite:///relative.db, sqlite:////absolute.db or sqlite:file.db".into());
     }
-    Ok(Database::Sqlite(path.into()))
+    let timeout = parameters.split('&').find_map(|parameter| parameter.strip_prefix("timeout="));
+    let busy_timeout = match timeout.map(|seconds| (seconds, seconds.parse().map(Duration::try_from_secs_f64))) {
+        None => BUSY_TIMEOUT,
+        Some((_, Ok(Ok(timeout)))) => timeout,
+        Some((seconds, _)) => {
+            return Err(format!("the timeout of its uri is {seconds:?}, which is no number of seconds"));
+        }
+    };
+    Ok(Database::Sqlite { file: path.into(), busy_timeout })
 }
 
 fn postgres(rest: &str, user: Option<&str>, password: Option<&str>) -> Result<Database, String> {
@@ -158,6 +167,7 @@ mod tests {
         ] {
             assert_eq!(parsed(uri), format!("SQLite database {file}"), "{uri}");
         }
+        assert!(parsed("sqlite:f.db?timeout=soon").contains("\"soon\""));
         for refused in ["sqlite:", "sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite://host/file.db"] {
             assert!(parsed(refused).starts_with("its uri"), "{refused}: {}", parsed(refused));
         }
@@ -178,8 +188,7 @@ mod tests {
 
     #[test]
     fn other_databases_are_refused_by_name() {
-        assert!(parsed("mysql+pymysql://u:secret@h/db").contains("\"mysql+pymysql\""));
-        assert!(parsed("thrift://h:9083").contains("Hive Metastore"));
+        assert!(parsed("mysql+pymysql://u:secret@h/db").contains("\"mysql\""));
         assert!(parsed("file.db").contains("no scheme"));
     }
 
