@@ -27,6 +27,8 @@ pub(crate) use object::paged;
 #[cfg(test)]
 pub(crate) use object::tests::{ListedBy, listed_in_all_modes};
 pub(crate) use object::{ObjectFiles, UnusableKey};
+#[cfg(any(feature = "sql", feature = "glue"))]
+pub(crate) use overlay::runtime_with_stores;
 pub(crate) use overlay::with_stores;
 pub(crate) use reading::{FileContent, requests_at_once};
 
