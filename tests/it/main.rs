@@ -5,6 +5,7 @@
 
 mod api;
 mod cli;
+mod cli_catalogs;
 mod corpus;
 mod deletes;
 mod docs;
