@@ -138,6 +138,23 @@ pub trait Catalog: Debug + Send + Sync {
         runtime: &Arc<RuntimeEnv>,
     ) -> Result<CommitOutcome>;
 
+    /// Checks that the newest metadata, which shows a commit whose answer was not seen, holds all that it should. Catalogs
+    /// that apply changes themselves look here for what else was lost with them; where a pointer is swapped only if it did not
+    /// move, nothing can be (the default).
+    ///
+    /// # Errors
+    /// [`Error::CommitMismatch`] when something that should have stayed is gone, or whether it is can't be told.
+    async fn verify(
+        &self,
+        base: &LoadedTable,
+        commit: &TableCommit,
+        newest: &LoadedTable,
+        runtime: &Arc<RuntimeEnv>,
+    ) -> Result<()> {
+        let _ = (base, commit, newest, runtime);
+        Ok(())
+    }
+
     /// The namespaces directly below one, each with all its parts; those at the top for an empty `parent`.
     ///
     /// # Errors
@@ -189,6 +206,16 @@ impl TableHandle {
         runtime: &Arc<RuntimeEnv>,
     ) -> Result<CommitOutcome> {
         self.catalog.commit(&self.name, base, commit, runtime).await
+    }
+
+    pub(crate) async fn verify(
+        &self,
+        base: &LoadedTable,
+        commit: &TableCommit,
+        newest: &LoadedTable,
+        runtime: &Arc<RuntimeEnv>,
+    ) -> Result<()> {
+        self.catalog.verify(base, commit, newest, runtime).await
     }
 
     pub(crate) async fn is_current(&self, loaded: &LoadedTable, runtime: &Arc<RuntimeEnv>) -> Result<bool> {
