@@ -100,10 +100,7 @@ impl LoadedTable {
 
     /// The session's context with the table's own stores in it.
     pub(crate) fn task(&self, task: &Arc<TaskContext>) -> Arc<TaskContext> {
-        match &self.stores {
-            Some(stores) => with_stores(task, Arc::clone(stores)),
-            None => Arc::clone(task),
-        }
+        with_stores(task, self.stores.as_ref())
     }
 
     /// True when both are the same state of the table.

@@ -125,11 +125,8 @@ impl RestCatalog {
         found: &TableMetadata,
         runtime: &Arc<RuntimeEnv>,
     ) -> Result<()> {
-        let runtime = match &base.stores {
-            Some(stores) => runtime_with_stores(runtime, Arc::clone(stores)),
-            None => Arc::clone(runtime),
-        };
-        match verify::difference(&base.metadata, commit, found, &Stores::new(runtime)).await {
+        let stores = Stores::new(runtime_with_stores(runtime, base.stores.as_ref()));
+        match verify::difference(&base.metadata, commit, found, &stores).await {
             None => Ok(()),
             Some(why) => Err(Error::CommitMismatch { catalog: self.name.clone(), table: base.name.clone(), why }),
         }
