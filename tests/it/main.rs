@@ -5,6 +5,7 @@
 
 mod api;
 mod cli;
+mod conformance;
 mod corpus;
 mod deletes;
 mod docs;
@@ -12,6 +13,7 @@ mod generated;
 mod hostile;
 mod model;
 mod property;
+mod proxy;
 mod pyiceberg;
 mod races;
 mod stores;

@@ -1,0 +1,1 @@
+//! Servers that don't keep their word. Each is noticed, and nothing is deleted.
