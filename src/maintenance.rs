@@ -284,6 +284,15 @@ impl Maintenance {
         detached(context.clone(), async move { remove_orphan_files::execute(plan, &context).await }).await
     }
 
+    /// The names of the tables of a catalog, or of a namespace in one (`catalog.namespace`), with all that lies in namespaces
+    /// below; of all registered catalogs and tables for `None`. Each is quoted where it must be, as the procedures take it.
+    ///
+    /// # Errors
+    /// [`Error::Catalog`] when there is no such catalog or namespace, or the catalog can't list.
+    pub async fn list_tables(&self, within: Option<&str>) -> Result<Vec<String>> {
+        self.inner.catalogs.list_tables(within, &self.session()?.runtime_env()).await
+    }
+
     /// Passes a notice on to whom the embedder named.
     pub(crate) fn notify(&self, text: &str) {
         if let Some(notify) = &self.inner.notices.0 {

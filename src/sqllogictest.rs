@@ -39,6 +39,7 @@ macro_rules! suites {
 }
 
 suites! {
+    "catalogs.slt",
     "expire_snapshots_arguments.slt",
     "expire_snapshots_errors.slt",
     "expire_snapshots_forms.slt",

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use datafusion::prelude::{SessionConfig, SessionContext};
+use iceberg_maintenance::catalog::FileSystemCatalog;
 use iceberg_maintenance::fixtures::{WAREHOUSE_NOW_MS, warehouse};
 use iceberg_maintenance::{FixedClock, Maintenance};
 
@@ -44,13 +45,15 @@ fn run(suite: &Path) -> Result<(), Failed> {
     runtime.block_on(runner.run_file_async(suite)).map_err(|error| Failed::from(error.display(false).to_string()))
 }
 
-/// A session with maintenance on the warehouse's clock, and the table `lake.events` by name.
+/// A session with maintenance on the warehouse's clock, the table `lake.events` by name, and the warehouse as the catalog
+/// `files`.
 fn session(warehouse: &Path) -> datafusion::error::Result<SessionContext> {
     let config = SessionConfig::new().with_target_partitions(4).with_information_schema(true);
     let context = SessionContext::new_with_config(config);
     Maintenance::builder()
         .clock(Arc::new(FixedClock(WAREHOUSE_NOW_MS)))
         .table("lake.events", warehouse.join("events").to_string_lossy())
+        .catalog("files", Arc::new(FileSystemCatalog::with_warehouse(warehouse.to_string_lossy())))
         .register(&context)?;
     Ok(context)
 }

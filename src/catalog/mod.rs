@@ -255,18 +255,74 @@ impl Catalogs {
         Some(catalog)
     }
 
-    fn unknown(&self, table: &str) -> Error {
-        let mut known: Vec<&str> = self.tables.keys().chain(self.catalogs.keys()).map(String::as_str).collect();
-        known.sort_unstable();
-        let known = match known.is_empty() {
-            true => "no tables or catalogs are registered".to_string(),
-            false => format!("registered are: {}", known.join(", ")),
+    /// The names of tables; see [`Maintenance::list_tables`](crate::Maintenance::list_tables).
+    pub(crate) async fn list_tables(&self, within: Option<&str>, runtime: &Arc<RuntimeEnv>) -> Result<Vec<String>> {
+        let mut names = vec![];
+        let Some(within) = within else {
+            names.extend(self.tables.keys().cloned());
+            for (name, catalog) in &self.catalogs {
+                names.extend(tables_below(name, catalog, vec![], runtime).await?);
+            }
+            names.sort_unstable();
+            return Ok(names);
         };
+        let mut parts: Vec<String> = split_name(within).into_iter().map(unquoted).collect();
+        let name = parts.remove(0).to_lowercase();
+        let catalog = self.catalogs.get(&name).ok_or_else(|| Error::Catalog {
+            catalog: name.clone(),
+            why: format!("there is no catalog of this name; {}", self.registered()),
+        })?;
+        names.extend(tables_below(&name, catalog, parts, runtime).await?);
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn unknown(&self, table: &str) -> Error {
         Error::TableNotFound {
             table: table.into(),
-            why: format!("{known}. Give a registered name, or a location such as '/data/t' or 'file:///data/t'"),
+            why: format!(
+                "{}. Give catalog.namespace.table, a registered name, or a location such as '/data/t' or 's3://bucket/t'",
+                self.registered()
+            ),
         }
     }
+
+    fn registered(&self) -> String {
+        let mut known: Vec<&str> = self.tables.keys().chain(self.catalogs.keys()).map(String::as_str).collect();
+        known.sort_unstable();
+        match known.is_empty() {
+            true => "no tables or catalogs are registered".to_string(),
+            false => format!("registered are: {}", known.join(", ")),
+        }
+    }
+}
+
+/// The full names of the tables in a namespace and in all that are below it.
+async fn tables_below(
+    catalog_name: &str,
+    catalog: &Arc<dyn Catalog>,
+    namespace: Vec<String>,
+    runtime: &Arc<RuntimeEnv>,
+) -> Result<Vec<String>> {
+    let (mut names, mut namespaces) = (vec![], vec![namespace]);
+    while let Some(namespace) = namespaces.pop() {
+        namespaces.extend(catalog.list_namespaces(&namespace, runtime).await?);
+        if !namespace.is_empty() {
+            let tables = catalog.list_tables(&namespace, runtime).await?;
+            names.extend(tables.into_iter().map(|table| full_name(catalog_name, &table)));
+        }
+    }
+    Ok(names)
+}
+
+/// A table's name with its catalog, as the `table` argument takes it.
+fn full_name(catalog: &str, table: &TableName) -> String {
+    let parts = std::iter::once(catalog).chain(table.namespace.iter().map(String::as_str)).chain([table.name.as_str()]);
+    let quoted = |part: &str| match part.chars().all(|c| c.is_alphanumeric() || c == '_') {
+        true => part.to_string(),
+        false => format!("\"{}\"", part.replace('"', "\"\"")),
+    };
+    parts.map(quoted).collect::<Vec<_>>().join(".")
 }
 
 /// Splits a name at the dots that are not inside quotes.

@@ -11,7 +11,8 @@ use crate::output::Format;
 /// Safe and fast Apache Iceberg table maintenance.
 ///
 /// Runs one operation as a subcommand, or SQL statements with -c and -f, or an SQL shell without any of these.
-/// A table is given by its location, a folder of the local disk. Times are UTC.
+/// A table is given by its name in a catalog (--catalog), or by its location: a folder, or a URL such as s3://bucket/t.
+/// Times are UTC.
 #[derive(Debug, Parser)]
 #[command(name = "iceberg-maintenance", version, verbatim_doc_comment, after_help = EXAMPLES)]
 pub(crate) struct Options {
@@ -39,13 +40,22 @@ pub(crate) struct Options {
     #[arg(short, long, value_name = "ROWS", global = true, help_heading = SESSION)]
     pub(crate) batch_size: Option<NonZeroUsize>,
 
+    /// A catalog, such as lake=rest+https://host/api,warehouse=w or lake=file:///data/lake; may be given several times
+    #[arg(long, value_name = "NAME=KIND[,KEY=VALUE]…", global = true, help_heading = TABLES)]
+    pub(crate) catalog: Vec<String>,
+
+    /// The configuration file [default: iceberg-maintenance.toml here or in the user's configuration folder]
+    #[arg(long, value_name = "FILE", env = "ICEBERG_MAINTENANCE_CONFIG", global = true, help_heading = TABLES)]
+    pub(crate) config: Option<PathBuf>,
+
     /// A session option, such as iceberg_maintenance.max_concurrent_deletes=64; may be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = setting, global = true, help_heading = SESSION)]
     pub(crate) set: Vec<(String, String)>,
 }
 
-/// The heading of the flags that every subcommand takes.
+/// The headings of the flags that every subcommand takes.
 const SESSION: &str = "Output and session";
+const TABLES: &str = "Where tables are";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -53,6 +63,8 @@ Examples:
       make two small tables in ./iceberg-demo and maintain them
   iceberg-maintenance expire-snapshots /data/orders --older-than 7d --dry-run
       what would go, without changing anything
+  iceberg-maintenance --catalog lake=rest+https://host/api,warehouse=w expire-snapshots lake.sales.orders --dry-run
+      a table of a REST catalog; catalogs may also stand in iceberg-maintenance.toml or PyIceberg's .pyiceberg.yaml
   iceberg-maintenance remove-orphan-files /data/orders --yes --quiet --format json
       from cron: no questions, one JSON array on standard output
   iceberg-maintenance -q --format json -c \"CALL system.expire_snapshots(table => '/data/orders', retain_last => 5)\"
@@ -71,6 +83,14 @@ pub(crate) struct DemoArguments {
     pub(crate) run: bool,
 }
 
+/// Arguments of `tables`.
+#[derive(Debug, Args)]
+pub(crate) struct TablesArguments {
+    /// A catalog, or a namespace in one; all catalogs by default
+    #[arg(value_name = "CATALOG[.NAMESPACE]")]
+    pub(crate) within: Vec<String>,
+}
+
 /// What the command line asks for.
 #[derive(Debug)]
 pub(crate) enum Command {
@@ -78,6 +98,8 @@ pub(crate) enum Command {
     Statements,
     /// A procedure as a subcommand.
     Operation(OperationCall),
+    /// A list of the tables of catalogs.
+    Tables(TablesArguments),
     /// The demo.
     Demo(DemoArguments),
 }
@@ -87,7 +109,10 @@ fn command() -> clap::Command {
     let demo = DemoArguments::augment_args(clap::Command::new("demo"))
         .about("Make a small warehouse of real Iceberg tables to try things on")
         .after_help("Examples:\n  iceberg-maintenance demo\n  iceberg-maintenance demo --run /tmp/lake");
-    Options::command().subcommands(operations::commands()).subcommand(demo)
+    let tables = TablesArguments::augment_args(clap::Command::new("tables"))
+        .about("List the tables of the catalogs, by the names that the other subcommands take")
+        .after_help("Examples:\n  iceberg-maintenance tables\n  iceberg-maintenance tables lake.sales");
+    Options::command().subcommands(operations::commands()).subcommand(tables).subcommand(demo)
 }
 
 /// Parses the process's arguments; prints help or a usage error (exit code 2) and exits where that is due.
@@ -105,6 +130,7 @@ fn interpret(matches: &clap::ArgMatches) -> Result<(Options, Command), clap::Err
         return Err(clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, message));
     }
     let command = match name {
+        "tables" => Command::Tables(TablesArguments::from_arg_matches(arguments)?),
         "demo" => Command::Demo(DemoArguments::from_arg_matches(arguments)?),
         name => Command::Operation(OperationCall::from_matches(name, arguments)?),
     };

@@ -1,4 +1,4 @@
-//! The command line tool: maintenance statements and two subcommands, for tables on the local disk.
+//! The command line tool: maintenance statements and subcommands, for tables of catalogs, on disks and in buckets.
 //!
 //! Standard output carries results and nothing else; messages, questions and errors go to standard error. The exit code
 //! is 0 when everything was done, 1 when the work was done except for some deletes, 130 after Ctrl-C, and 2 for every other
@@ -6,14 +6,17 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod config;
 mod demo;
 mod failure;
 mod interrupts;
 mod operations;
 mod output;
+mod pyiceberg;
 mod session;
 mod shell;
 mod statements;
+mod tables;
 
 use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
@@ -45,6 +48,7 @@ fn run(options: Options, command: Command) -> Result<(), Failure> {
     match command {
         Command::Statements => statements(&session, &options),
         Command::Operation(call) => operations::run(&session, call),
+        Command::Tables(arguments) => tables::run(&session, &arguments),
         Command::Demo(demo) => demo::run(&session, &demo),
     }
 }

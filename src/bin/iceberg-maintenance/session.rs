@@ -10,10 +10,11 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::TryStreamExt;
-use iceberg_maintenance::{Maintenance, MaintenanceSql};
+use iceberg_maintenance::{ConfiguredStores, Maintenance, MaintenanceSql};
 use tokio::runtime::Runtime;
 
 use crate::arguments::Options;
+use crate::config::Config;
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::output::{self, Format};
@@ -28,6 +29,7 @@ pub(crate) const STACK_BYTES: usize = 64 << 20;
 /// A session with maintenance registered, and the runtime it works in.
 pub(crate) struct Session {
     context: SessionContext,
+    maintenance: Maintenance,
     runtime: Runtime,
     interrupts: Interrupts,
     /// What interrupted runs said of their ending.
@@ -49,17 +51,20 @@ impl Session {
         if let Some(rows) = options.batch_size {
             config = config.with_batch_size(rows.get());
         }
-        let mut environment = RuntimeEnvBuilder::new();
+        let config_file = Config::load(options)?;
+        let stores = ConfiguredStores::new(config_file.storage()).with_environment();
+        let mut environment = RuntimeEnvBuilder::new().with_object_store_registry(Arc::new(stores));
         if let Some(bytes) = options.memory_limit {
             environment = environment.with_memory_limit(bytes, 1.0);
         }
         let context = SessionContext::new_with_config_rt(config, Arc::new(environment.build()?));
         let (interrupts, endings) = (Interrupts::listen(&runtime), Arc::default());
-        Maintenance::builder().on_notice(notices(&interrupts, &endings, options.quiet)).register(&context)?;
-        for (name, value) in &options.set {
+        let builder = Maintenance::builder().on_notice(notices(&interrupts, &endings, options.quiet));
+        let maintenance = config_file.apply(builder).register(&context)?;
+        for (name, value) in config_file.settings().iter().chain(&options.set) {
             context.state_ref().write().config_mut().options_mut().set(name, value)?;
         }
-        Ok(Self { context, runtime, interrupts, endings, format: options.format, quiet: options.quiet })
+        Ok(Self { context, maintenance, runtime, interrupts, endings, format: options.format, quiet: options.quiet })
     }
 
     /// Runs the statements of a script, printing the rows of each, until one fails or says that this was all (`quit`).
@@ -105,6 +110,12 @@ impl Session {
             // A message that nobody can read is no reason to stop.
             let _ = writeln!(std::io::stderr(), "{text}");
         }
+    }
+
+    /// The names of the tables of a catalog or of a namespace; of all catalogs for `None`.
+    pub(crate) fn tables(&self, within: Option<&str>) -> Result<Vec<String>, Failure> {
+        let tables = self.runtime.block_on(self.maintenance.list_tables(within));
+        tables.map_err(|error| Failure::from(DataFusionError::from(error)))
     }
 
     /// Runs one statement; all of its rows or an error.
