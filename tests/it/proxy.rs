@@ -28,8 +28,6 @@ pub enum Verdict {
     Answer(u16, String),
     /// The server does what it is asked for, but its answer gets lost.
     LoseAnswer,
-    /// It gets lost itself.
-    LoseRequest,
     /// It goes through once this is done.
     After(Box<dyn FnOnce() + Send>),
 }
@@ -140,10 +138,7 @@ async fn serve(client: TcpStream, shared: &Shared) -> Result<()> {
                 note(None);
                 return Ok(());
             }
-            Verdict::LoseRequest | Verdict::After(_) => {
-                note(None);
-                return Ok(());
-            }
+            Verdict::After(_) => return Ok(()),
         };
         note(Some(answer.status));
         client.write_all(&answer.bytes).await?;

@@ -114,6 +114,12 @@ fn is_bulk_delete(query: &str) -> bool {
     query.split('&').any(|part| part == "delete" || part == "delete=")
 }
 
+/// How many requests asked the store to delete something.
+pub fn deletes(scene: &Scene) -> usize {
+    let requests = scene.store_proxy.as_ref().map(|proxy| proxy.take_seen()).unwrap_or_default();
+    requests.iter().filter(|seen| seen.method == "DELETE" || is_bulk_delete(&seen.query)).count()
+}
+
 /// PyIceberg appends after we loaded the table: the plan is made again on top of that.
 pub async fn race_with_a_commit(pair: Pair) {
     let Some(scene) = Scene::new(pair).await else { return };
@@ -124,6 +130,25 @@ pub async fn race_with_a_commit(pair: Pair) {
         }
         None
     });
+    expire_on_top_of_theirs(&scene).await;
+}
+
+/// PyIceberg appends while our commit is on its way: the server itself has to notice.
+pub async fn race_on_the_wire(pair: Pair) {
+    let Some(scene) = Scene::new(pair).await else { return };
+    let (is_commit, runtime) = (scene.commit_request(), tokio::runtime::Handle::current());
+    let mut tables = Some(scene.tables.clone());
+    scene.commit_proxy().unwrap().on(move |request| match tables.take_if(|_| is_commit(request)) {
+        Some(tables) => {
+            let runtime = runtime.clone();
+            Verdict::After(Box::new(move || _ = runtime.block_on(async { tables.append() })))
+        }
+        None => Verdict::Pass,
+    });
+    expire_on_top_of_theirs(&scene).await;
+}
+
+async fn expire_on_top_of_theirs(scene: &Scene) {
     let report = scene.expire().await.unwrap();
     assert_eq!(scene.catalog.commits(), 2);
     assert_eq!(report.metrics.deleted_snapshots_count, 3, "the head before PyIceberg's commit is one no more");
@@ -222,7 +247,7 @@ pub async fn refused_commit(pair: Pair) {
 }
 
 fn refuse_commits(scene: &Scene) {
-    let namespace = scene.tables.name.split_once('.').unwrap().0;
+    let namespace = scene.namespace();
     let answer = match scene.pair.catalog {
         CatalogKind::Sqlite => {
             let trigger = "CREATE TRIGGER refuse BEFORE UPDATE ON iceberg_tables \
@@ -332,7 +357,7 @@ async fn deletes_fail_and_are_made_up_for(pair: Pair, deny: fn(&mut Request) -> 
 pub async fn expired_token(pair: Pair) {
     for method in ["GET", "POST"] {
         let Some(scene) = Scene::new(pair).await else { return };
-        let namespace = scene.tables.name.split_once('.').unwrap().0.to_string();
+        let namespace = scene.namespace().to_string();
         let mut expired = false;
         scene.catalog_proxy.as_ref().unwrap().on(move |request| {
             let is_of_table = request.method == method && request.path.contains(&namespace);
@@ -347,7 +372,7 @@ pub async fn expired_token(pair: Pair) {
     }
     for method in ["GET", "POST"] {
         let Some(scene) = Scene::new(pair).await else { return };
-        let namespace = scene.tables.name.split_once('.').unwrap().0.to_string();
+        let namespace = scene.namespace().to_string();
         scene.catalog_proxy.as_ref().unwrap().on(move |request| {
             let is_of_table = request.method == method && request.path.contains(&namespace);
             if is_of_table { unauthorized() } else { Verdict::Pass }

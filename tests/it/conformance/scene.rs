@@ -37,7 +37,7 @@ pub struct Scene {
 }
 
 pub struct Session {
-    pub context: SessionContext,
+    _context: SessionContext,
     pub maintenance: Maintenance,
 }
 
@@ -47,7 +47,7 @@ impl Session {
         let runtime = RuntimeEnvBuilder::new().with_object_store_registry(stores).build_arc().unwrap();
         let context = SessionContext::new_with_config_rt(SessionConfig::new(), runtime);
         let maintenance = builder.register(&context).unwrap();
-        Self { context, maintenance }
+        Self { _context: context, maintenance }
     }
 }
 
@@ -76,6 +76,11 @@ impl Scene {
     }
 
     pub async fn with_table(pair: Pair, create: fn(&Tables) -> TableState) -> Option<Self> {
+        Self::written_through(pair, pair, create).await
+    }
+
+    /// A table that PyIceberg makes and reads through one catalog, and we know from another one over the same tables.
+    pub async fn written_through(theirs: Pair, pair: Pair, create: fn(&Tables) -> TableState) -> Option<Self> {
         let (catalog_url, store_url) = (pair.catalog.url()?, pair.store.url()?);
         if !python_has(&["pyiceberg.table", "pyarrow", "boto3", "sqlalchemy", "psycopg2"]) {
             return None;
@@ -84,7 +89,7 @@ impl Scene {
         let path = folder.path().canonicalize().unwrap();
         let direct = Endpoints { catalog: &catalog_url, store: &store_url, folder: &path };
         let tables = Tables {
-            properties: pair.python_properties(direct),
+            properties: theirs.python_properties(direct),
             name: unique_name(),
             bucket: pair.store.bucket_to_create(),
         };
@@ -123,6 +128,17 @@ impl Scene {
     /// The table's name for us.
     pub fn name(&self) -> String {
         format!("lake.{}", self.tables.name)
+    }
+
+    /// The namespace that this table has for itself.
+    pub fn namespace(&self) -> &str {
+        self.tables.name.split_once('.').unwrap().0
+    }
+
+    /// Plans an expiry of any table and says what stops it.
+    pub async fn failure(&self, table: &str) -> Error {
+        let plan = self.session.maintenance.plan_expire_snapshots(table, &all_that_may_expire()).await;
+        plan.expect_err(table)
     }
 
     pub async fn expire(&self) -> Result<Report, Error> {
@@ -171,12 +187,13 @@ impl Scene {
 
     /// True for the request that makes a commit the current one.
     pub fn commit_request(&self) -> impl Fn(&Request) -> bool + Send + Clone + use<> {
-        let (pair, name) = (self.pair, self.tables.name.clone());
-        let table = name.split_once('.').unwrap().0.to_string();
+        let (pair, known) = (self.pair, self.before.metadata.clone());
+        let table = self.namespace().to_string();
         move |request| match pair.catalog {
             catalog if catalog.is_rest() => request.method == "POST" && request.path.contains(&table),
             catalog if catalog.is_glue() => {
-                request.header("x-amz-target").is_some_and(|target| target.ends_with(".UpdateTable"))
+                let is_update = request.header("x-amz-target").is_some_and(|target| target.ends_with(".UpdateTable"));
+                is_update && glue_pointer(request).is_some_and(|pointer| !known.contains(&pointer))
             }
             _ => {
                 let is_version = request.path.contains("/metadata/v") && request.path.ends_with(".metadata.json");
@@ -192,11 +209,12 @@ impl Scene {
             _ => self.catalog_proxy.as_ref(),
         }
     }
+}
 
-    /// A message is one line that names what it is about and holds no secret.
-    pub fn assert_clear(&self, error: &Error, names: &str) {
-        assert_clear(error, names);
-    }
+/// What an update of Glue's wants to point the table at. (An update that is meant to be refused changes nothing.)
+fn glue_pointer(request: &Request) -> Option<String> {
+    let body: serde_json::Value = serde_json::from_slice(&request.body).ok()?;
+    body["TableInput"]["Parameters"]["metadata_location"].as_str().map(str::to_string)
 }
 
 /// A message is one line that names what it is about and holds no secret.

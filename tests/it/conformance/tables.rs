@@ -71,10 +71,6 @@ impl TableState {
         let kept: BTreeSet<_> = kept.into_iter().flat_map(|(_, files)| files).collect();
         gone.into_iter().flat_map(|(_, files)| files).filter(|file| !kept.contains(file)).cloned().collect()
     }
-
-    pub fn all_needed(&self) -> BTreeSet<String> {
-        self.needed.values().flatten().chain(&self.metadata).cloned().collect()
-    }
 }
 
 /// A table that PyIceberg reaches by its own catalog and storage properties.
@@ -138,6 +134,11 @@ impl Tables {
     /// Puts so many small objects in the table's data folder.
     pub fn put_many(&self, location: &str, count: usize) {
         self.ask("put_many", json!({"location": location, "count": count}));
+    }
+
+    /// Makes a view beside the table.
+    pub fn create_view(&self, name: &str) {
+        self.ask("create_view", json!({"name": name}));
     }
 
     /// Runs statements in the database of an SQL catalog.

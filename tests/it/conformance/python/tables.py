@@ -13,6 +13,7 @@ from functools import lru_cache
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError
+from pyiceberg.view.metadata import SQLViewRepresentation, ViewVersion
 
 import stores
 
@@ -23,11 +24,11 @@ def connect(properties):
     key = json.dumps(properties, sort_keys=True)
     if key not in CATALOGS:
         try:
-            CATALOGS[key] = load_catalog("tests", **properties)
+            CATALOGS[key] = load_catalog("lake", **properties)
         except Exception:
             # Two processes that make the tables of an SQL catalog at the same moment.
             time.sleep(0.5)
-            CATALOGS[key] = load_catalog("tests", **properties)
+            CATALOGS[key] = load_catalog("lake", **properties)
     return CATALOGS[key]
 
 
@@ -115,6 +116,26 @@ def put_many(catalog, table, location, count):
     stores.put_all([f"{location}/data/orphan-{number:05}.parquet" for number in range(count)], catalog)
 
 
+def create_view(catalog, table, name):
+    """A view of the table beside it. PyIceberg makes none in Glue; there Glue's own client does."""
+    namespace = table.split(".")[0]
+    connected = connect(catalog)
+    if catalog["type"] == "glue":
+        view = {"Name": name, "TableType": "VIRTUAL_VIEW", "ViewOriginalText": "SELECT 1", "Parameters": {}}
+        connected.glue.create_table(DatabaseName=namespace, TableInput=view)
+        return
+    query = SQLViewRepresentation(type="sql", sql=f"SELECT * FROM {table}", dialect="spark")
+    version = ViewVersion(
+        version_id=1,
+        timestamp_ms=int(time.time() * 1000),
+        schema_id=0,
+        summary={},
+        default_namespace=[namespace],
+        representations=[query],
+    )
+    connected.create_view(f"{namespace}.{name}", connected.load_table(table).schema(), version)
+
+
 def sql(catalog, table, statements):
     """Runs statements in the database of an SQL catalog."""
     from sqlalchemy import text
@@ -125,7 +146,7 @@ def sql(catalog, table, statements):
 
 
 OPERATIONS = {
-    operation.__name__: operation for operation in [create, create_empty, append, tag, read, files, put, put_many, sql]
+    operation.__name__: operation for operation in [create, create_empty, append, tag, read, files, put, put_many, create_view, sql]
 }
 
 for line in sys.stdin:
