@@ -136,13 +136,10 @@ pub async fn race_with_a_commit(pair: Pair) {
 /// PyIceberg appends while our commit is on its way: the server itself has to notice.
 pub async fn race_on_the_wire(pair: Pair) {
     let Some(scene) = Scene::new(pair).await else { return };
-    let (is_commit, runtime) = (scene.commit_request(), tokio::runtime::Handle::current());
+    let is_commit = scene.commit_request();
     let mut tables = Some(scene.tables.clone());
     scene.commit_proxy().unwrap().on(move |request| match tables.take_if(|_| is_commit(request)) {
-        Some(tables) => {
-            let runtime = runtime.clone();
-            Verdict::After(Box::new(move || _ = runtime.block_on(async { tables.append() })))
-        }
+        Some(tables) => Verdict::After(Box::new(move || _ = tables.append())),
         None => Verdict::Pass,
     });
     expire_on_top_of_theirs(&scene).await;
