@@ -8,13 +8,13 @@
 //! it is refused unless the call says that there is no catalog.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use datafusion::execution::runtime_env::RuntimeEnv;
 
+use super::metadata_file::{encode, extension};
 use super::{Catalog, CommitOutcome, LoadedTable, Ownership, TableCommit, TableName};
 use crate::error::{Error, Result};
 use crate::storage::{Store, Stores};
@@ -145,8 +145,9 @@ impl Catalog for FileSystemCatalog {
                 why: "its version number can't grow any further".into(),
             });
         };
+        store.prove_create(&folder).await?;
         let gzip = base.metadata.properties().gzip_metadata();
-        let extension = if gzip { "gz.metadata.json" } else { "metadata.json" };
+        let extension = extension(gzip);
         let name = match files.newest.naming {
             Naming::Hadoop => format!("v{version}.{extension}"),
             Naming::Catalog => format!("{version:05}-{}.{extension}", uuid::Uuid::new_v4()),
@@ -433,18 +434,6 @@ fn hadoop_checksum(content: &[u8]) -> Bytes {
         out.extend(crc.sum().to_be_bytes());
     }
     out.into()
-}
-
-fn encode(json: &str, gzip: bool) -> Result<Bytes> {
-    if !gzip {
-        return Ok(Bytes::copy_from_slice(json.as_bytes()));
-    }
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-    encoder
-        .write_all(json.as_bytes())
-        .and_then(|()| encoder.finish())
-        .map(Bytes::from)
-        .map_err(|e| Error::io("compressing", "new table metadata", e))
 }
 
 /// The refs of a table as a commit asserts them.

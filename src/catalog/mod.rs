@@ -8,6 +8,9 @@ mod connect;
 mod filesystem;
 #[cfg(feature = "glue")]
 mod glue;
+mod metadata_file;
+#[cfg(any(feature = "sql", feature = "glue"))]
+mod pointer;
 #[cfg(feature = "rest")]
 mod rest;
 #[cfg(feature = "sql")]

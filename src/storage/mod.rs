@@ -5,7 +5,7 @@
 //! out of the folder it lists and hides names that end in `#` and digits. A session whose `file://` store is a
 //! `LocalFileSystem` with a prefix keeps that prefix.
 //!
-//! Nothing here deletes: only `deletion/` does, and it takes the handles from [`Store::kind`].
+//! Nothing of a table is deleted here: only `deletion/` does that, and it takes the handles from [`Store::kind`].
 
 pub mod configured;
 mod listing;
@@ -22,14 +22,19 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 
 pub(crate) use listing::{Listed, ListedFile, ListedStat, Listing, ListingMode, ListingOptions};
 pub(crate) use local::{FileId, LocalFiles, epoch_ms};
-pub(crate) use object::ObjectFiles;
 #[cfg(feature = "benches")]
 pub(crate) use object::paged;
+#[cfg(test)]
+pub(crate) use object::tests::{ListedBy, listed_in_all_modes};
+pub(crate) use object::{ObjectFiles, UnusableKey};
+#[cfg(any(feature = "sql", feature = "glue"))]
+pub(crate) use overlay::runtime_with_stores;
 pub(crate) use overlay::with_stores;
 pub(crate) use reading::{FileContent, requests_at_once};
 
 use crate::error::{Error, Result};
 use crate::table::Location;
+use crate::table::location::store_spellings;
 
 /// The stores a session knows.
 #[derive(Debug, Clone)]
@@ -72,28 +77,24 @@ impl Stores {
         if location.is_local() {
             return self.local_store(location);
         }
-        // Spark and Hadoop write s3a and s3n where everybody else writes s3.
-        let scheme = location.scheme().to_ascii_lowercase();
-        let spellings: &[&str] = match scheme.as_str() {
-            "s3" | "s3a" | "s3n" => &["s3", "s3a", "s3n"],
-            other => &[other],
-        };
-        let registered = std::iter::once(scheme.as_str())
-            .chain(spellings.iter().copied().filter(|s| *s != scheme))
-            .find_map(|scheme| {
-                let url = ObjectStoreUrl::parse(format!("{scheme}://{}", location.authority())).ok()?;
-                self.runtime.object_store(&url).ok()
-            });
-        match registered {
-            Some(store) => Ok(Store { kind: StoreKind::Object(ObjectFiles::new(store)) }),
-            None => Err(Error::Location {
-                location: location.to_string(),
-                why: format!(
-                    "the session has no object store for {scheme}://{}. Register one first",
-                    location.authority()
-                ),
-            }),
+        let mut why = None;
+        for (scheme, authority) in store_spellings(location.scheme(), location.authority()) {
+            let Ok(url) = ObjectStoreUrl::parse(format!("{scheme}://{authority}")) else { continue };
+            match self.runtime.object_store(&url) {
+                Ok(store) => return Ok(Store { kind: StoreKind::Object(ObjectFiles::new(store)) }),
+                // One of our own registries knows better what is missing.
+                Err(error) if why.is_none() && Error::find(&error).is_some() => why = Some(Error::from(error)),
+                Err(_) => {}
+            }
         }
+        Err(why.unwrap_or_else(|| Error::Location {
+            location: location.to_string(),
+            why: format!(
+                "the session has no object store for {}://{}. Register one first",
+                location.scheme(),
+                location.authority()
+            ),
+        }))
     }
 
     fn local_store(&self, location: &Location) -> Result<Store> {
@@ -212,6 +213,17 @@ impl Store {
         match &self.kind {
             StoreKind::Local(local) => local.create(location, content).await,
             StoreKind::Object(object) => object.create(location, content).await,
+        }
+    }
+
+    /// Makes sure that [`Self::create`] can be relied on: a local disk can, an object store is tried once.
+    ///
+    /// # Errors
+    /// When the store overwrites what is there, or refuses the attempt.
+    pub(crate) async fn prove_create(&self, folder: &Location) -> Result<()> {
+        match &self.kind {
+            StoreKind::Local(_) => Ok(()),
+            StoreKind::Object(object) => object.prove_create(folder).await,
         }
     }
 

@@ -6,10 +6,12 @@ mod key_ranges;
 mod keys;
 #[cfg(any(test, feature = "benches"))]
 pub mod paged;
+mod proof;
 mod ranges;
 mod tasks;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
+mod unusable;
 
 use std::sync::Arc;
 
@@ -17,6 +19,9 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+
+pub(crate) use unusable::UnusableKey;
+use unusable::listed_or_unusable;
 
 use super::{FileStat, Listed, ListedFile, ListedStat, Listing, ListingMode, ListingOptions};
 use crate::error::{Error, Result};
@@ -86,8 +91,22 @@ impl ObjectFiles {
                 Ok(found.objects.iter().filter_map(|object| object.location.filename().map(str::to_string)).collect())
             }
             Err(object_store::Error::NotFound { .. }) => Ok(vec![]),
+            Err(object_store::Error::InvalidPath { .. }) => self.file_names_of_keys(folder, &key).await,
             Err(error) => Err(Error::store("listing", folder.to_string(), error)),
         }
+    }
+
+    /// The same from a listing of all keys below the folder, which goes on behind a key that can't be expressed.
+    async fn file_names_of_keys(&self, folder: &Location, key: &Path) -> Result<Vec<String>> {
+        let mut names = vec![];
+        let mut keys = self.store.list(Some(key)).map(listed_or_unusable);
+        while let Some(found) = keys.try_next().await.map_err(|e| Error::store("listing", folder.to_string(), e))? {
+            let Listed::File(ListedFile { path, .. }) = found else { continue };
+            let below = path.strip_prefix('/').and_then(|path| path.strip_prefix(key.as_ref()));
+            let name = below.map(|rest| rest.strip_prefix('/').unwrap_or(rest));
+            names.extend(name.filter(|name| !name.is_empty() && !name.contains('/')).map(str::to_string));
+        }
+        Ok(names)
     }
 
     pub(super) async fn create(&self, location: &Location, content: Bytes) -> Result<bool> {
@@ -143,7 +162,7 @@ impl ObjectFiles {
 fn list_sequentially(store: &dyn ObjectStore, folder: &Path, name: String) -> Listing {
     store
         .list(Some(folder))
-        .map_ok(listed)
+        .map(listed_or_unusable)
         .try_ready_chunks(LISTING_BATCH)
         .map_err(move |failed| Error::store("listing", name.clone(), failed.1))
         .boxed()

@@ -11,9 +11,6 @@ use url::Url;
 
 /// The same context, whose files are looked for in `stores` first.
 pub(crate) fn with_stores(task: &Arc<TaskContext>, stores: Arc<dyn ObjectStoreRegistry>) -> Arc<TaskContext> {
-    let runtime = task.runtime_env();
-    let registry = Overlay { stores, session: Arc::clone(&runtime.object_store_registry) };
-    let runtime = RuntimeEnv { object_store_registry: Arc::new(registry), ..runtime.as_ref().clone() };
     Arc::new(TaskContext::new(
         task.task_id(),
         task.session_id(),
@@ -22,8 +19,14 @@ pub(crate) fn with_stores(task: &Arc<TaskContext>, stores: Arc<dyn ObjectStoreRe
         task.higher_order_functions().clone(),
         task.aggregate_functions().clone(),
         task.window_functions().clone(),
-        Arc::new(runtime),
+        runtime_with_stores(&task.runtime_env(), stores),
     ))
+}
+
+/// The same runtime, whose files are looked for in `stores` first.
+pub(crate) fn runtime_with_stores(runtime: &Arc<RuntimeEnv>, stores: Arc<dyn ObjectStoreRegistry>) -> Arc<RuntimeEnv> {
+    let registry = Overlay { stores, session: Arc::clone(&runtime.object_store_registry) };
+    Arc::new(RuntimeEnv { object_store_registry: Arc::new(registry), ..runtime.as_ref().clone() })
 }
 
 #[derive(Debug)]

@@ -128,6 +128,41 @@ impl fmt::Display for Location {
     }
 }
 
+/// The clouds whose storage accounts have two hosts, `<account>.dfs.<cloud>` and `<account>.blob.<cloud>`, with the same files.
+const AZURE_CLOUDS: [&str; 6] = [
+    "core.windows.net",
+    "core.chinacloudapi.cn",
+    "core.usgovcloudapi.net",
+    "core.cloudapi.de",
+    "fabric.microsoft.com",
+    "storage.azure.net",
+];
+
+/// Schemes that name the same files if the authority is the same; the first stands for all.
+const SCHEME_FAMILIES: [&[&str]; 2] = [&["s3", "s3a", "s3n"], &["abfss", "abfs", "wasb", "wasbs", "az"]];
+
+/// The same authority by the host that names an Azure account's files as `kind` does, `dfs` or `blob`. `None` if the
+/// authority is none of Azure's.
+fn azure_authority(authority: &str, kind: &str) -> Option<String> {
+    let (account, cloud) = authority.split_once(".dfs.").or_else(|| authority.split_once(".blob."))?;
+    let is_azure = AZURE_CLOUDS.iter().any(|known| cloud.eq_ignore_ascii_case(known));
+    is_azure.then(|| format!("{account}.{kind}.{cloud}"))
+}
+
+/// All schemes and authorities that name the same store as these, as they are written first.
+pub(crate) fn store_spellings(scheme: &str, authority: &str) -> Vec<(String, String)> {
+    let scheme = scheme.to_ascii_lowercase();
+    let family = SCHEME_FAMILIES.iter().find(|family| family.contains(&scheme.as_str())).copied().unwrap_or_default();
+    let schemes: Vec<&str> =
+        std::iter::once(scheme.as_str()).chain(family.iter().copied().filter(|other| **other != scheme)).collect();
+    let hosts = ["dfs", "blob"].iter().filter_map(|kind| azure_authority(authority, kind));
+    let authorities: Vec<String> =
+        std::iter::once(authority.to_string()).chain(hosts.filter(|other| other != authority)).collect();
+    let of_scheme =
+        |scheme: &&str| authorities.iter().map(|host| (scheme.to_string(), host.clone())).collect::<Vec<_>>();
+    schemes.iter().flat_map(of_scheme).collect()
+}
+
 /// The path as the operating system understands it: no repeated slashes, no `.` segments, no trailing slash.
 ///
 /// `..` stays: what it means depends on links, which only the file system knows.
@@ -209,14 +244,15 @@ pub struct PathRules {
 }
 
 impl PathRules {
-    /// The built-in rules: `s3a` and `s3n` are `s3`, all four Azure schemes are one, and an Azure account's blob and dfs
-    /// hosts are one.
+    /// The built-in rules: `s3a` and `s3n` are `s3`, all Azure schemes are one, and an Azure account's blob and dfs hosts
+    /// are one.
     pub fn new(table_location: &Location) -> Self {
         let mut rules =
             Self { schemes: HashMap::new(), authorities: HashMap::new(), local_table: table_location.is_local() };
-        for (alias, scheme) in [("s3a", "s3"), ("s3n", "s3"), ("abfs", "abfss"), ("wasb", "abfss"), ("wasbs", "abfss")]
-        {
-            rules.schemes.insert(alias.into(), scheme.into());
+        for family in SCHEME_FAMILIES {
+            for alias in &family[1..] {
+                rules.schemes.insert((*alias).into(), family[0].into());
+            }
         }
         rules
     }
@@ -239,8 +275,8 @@ impl PathRules {
         if authority == "localhost" && parts.is_local() {
             authority.clear();
         }
-        if let Some(account) = authority.strip_suffix(".blob.core.windows.net") {
-            authority = format!("{account}.dfs.core.windows.net");
+        if let Some(folded) = azure_authority(&authority, "dfs") {
+            authority = folded;
         }
         FilePrefix {
             scheme: fold(&self.schemes, parts.scheme.to_ascii_lowercase()),
@@ -392,6 +428,29 @@ mod tests {
     fn azure_spellings_of_one_container_are_equal() {
         assert!(same("abfss://c@acct.dfs.core.windows.net/t/f", "wasbs://c@acct.blob.core.windows.net/t/f"));
         assert!(!same("abfss://c@acct.dfs.core.windows.net/t/f", "abfss://d@acct.dfs.core.windows.net/t/f"));
+        for cloud in AZURE_CLOUDS {
+            let dfs = format!("abfss://c@acct.dfs.{cloud}/t/f");
+            for scheme in ["abfs", "abfss", "wasb", "wasbs", "az"] {
+                assert!(same(&dfs, &format!("{scheme}://c@acct.blob.{cloud}/t/f")), "{scheme} {cloud}");
+            }
+            assert!(!same(&dfs, &format!("abfss://c@other.blob.{cloud}/t/f")));
+            assert!(!same(&dfs, &format!("abfss://c@acct.blob.{cloud}/t//f")), "keys are opaque here too");
+        }
+        assert!(!same("abfss://c@acct.dfs.core.windows.net/f", "abfss://c@acct.dfs.core.chinacloudapi.cn/f"));
+        assert!(!same("s3://bucket.blob.example/f", "s3://bucket.dfs.example/f"));
+        assert!(!same("gs://b/f", "s3://b/f"));
+    }
+
+    #[test]
+    fn a_store_is_known_by_all_its_spellings() {
+        let text = |scheme, authority| -> Vec<String> {
+            store_spellings(scheme, authority).into_iter().map(|(scheme, host)| format!("{scheme}://{host}")).collect()
+        };
+        assert_eq!(text("S3A", "b"), ["s3a://b", "s3://b", "s3n://b"]);
+        assert_eq!(text("gs", "b"), ["gs://b"]);
+        let azure = text("wasbs", "c@a.blob.core.windows.net");
+        assert_eq!(azure[..2], ["wasbs://c@a.blob.core.windows.net", "wasbs://c@a.dfs.core.windows.net"]);
+        assert!(azure.contains(&"abfss://c@a.dfs.core.windows.net".into()) && azure.len() == 10, "{azure:?}");
     }
 
     #[test]

@@ -108,6 +108,11 @@ fn reads_of_manifests(requests: &[(Kind, String)]) -> BTreeMap<String, usize> {
     reads
 }
 
+/// The object with which a store is tried before the first commit.
+fn is_probe(key: &str) -> bool {
+    key.starts_with("wh/t/metadata/create-if-absent-")
+}
+
 fn writes(requests: &[(Kind, String)]) -> Vec<(Kind, String)> {
     let writes = |(kind, _): &&(Kind, String)| !matches!(kind, Kind::Get | Kind::Head | Kind::List);
     requests.iter().filter(writes).cloned().collect()
@@ -130,7 +135,9 @@ async fn an_expiry_leaves_exactly_what_is_live() {
     assert_eq!(real["deleted_files_count"], bucket.dead_without(&[1, 2]).len() as i64);
     let requests = bucket.store.take_requests();
     assert!(reads_of_manifests(&requests).values().all(|count| *count == 1), "{requests:?}");
-    let deleted: Vec<_> = requests.iter().filter(|(kind, _)| *kind == Kind::Delete).collect();
+    let probe: Vec<Kind> = requests.iter().filter(|(_, key)| is_probe(key)).map(|(kind, _)| *kind).collect();
+    assert_eq!(probe, [Kind::Put, Kind::Put, Kind::Delete], "the store is tried once");
+    let deleted: Vec<_> = requests.iter().filter(|(kind, key)| *kind == Kind::Delete && !is_probe(key)).collect();
     assert_eq!(deleted.len() as i64, real["deleted_files_count"], "each file once");
     let left = bucket.store.keys().await;
     assert_eq!(left, bucket.left_without(&[1, 2]));
@@ -297,7 +304,7 @@ async fn file_rows_show_which_delete_failed() {
 #[tokio::test]
 async fn when_no_delete_is_allowed_nothing_is_lost() {
     let bucket = Bucket::new(three_snapshots()).await;
-    bucket.store.answer_wrongly(|kind, _| (kind == Kind::Delete).then_some(Wrong::Denied));
+    bucket.store.answer_wrongly(|kind, key| (kind == Kind::Delete && !is_probe(key)).then_some(Wrong::Denied));
     let error = bucket.session.failure(&expire("")).await;
     let all = bucket.dead_without(&[1, 2]).len() as u64;
     let is_all = |error: &Error| matches!(error, Error::PartialDelete { failed, planned, .. } if (*failed, *planned) == (all, all));
@@ -377,15 +384,27 @@ async fn a_commit_whose_answer_is_lost_is_read_back() {
 async fn a_commit_that_did_not_arrive_deletes_nothing() {
     for wrong in [Wrong::Fails, Wrong::Denied] {
         let bucket = Bucket::new(three_snapshots()).await;
-        bucket.store.answer_wrongly(move |kind, _| (kind == Kind::Put).then_some(wrong));
+        bucket.store.answer_wrongly(move |kind, key| (kind == Kind::Put && !is_probe(key)).then_some(wrong));
         let error = bucket.session.failure(&expire("")).await;
         let error = Error::find(&error).unwrap_or_else(|| panic!("{error}"));
         assert!(!error.is_partial(), "{error}");
         // A refused write certainly didn't happen; nobody knows of one that failed.
         assert_eq!(matches!(error, Error::CommitUnknown { .. }), wrong == Wrong::Fails, "{error}");
         assert_eq!(bucket.store.keys().await, bucket.before);
-        let deletes = bucket.store.take_requests().into_iter().filter(|(kind, _)| *kind == Kind::Delete).count();
-        assert_eq!(deletes, 0);
+        let is_delete = |(kind, key): &(Kind, String)| *kind == Kind::Delete && !is_probe(key);
+        assert!(!bucket.store.take_requests().iter().any(is_delete));
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_can_not_be_tried_gets_no_commit() {
+    for wrong in [Wrong::Fails, Wrong::Denied, Wrong::AnswerLost] {
+        let bucket = Bucket::new(three_snapshots()).await;
+        bucket.store.answer_wrongly(move |kind, key| (kind == Kind::Put && is_probe(key)).then_some(wrong));
+        let error = bucket.session.failure(&expire("")).await;
+        let error = Error::find(&error).unwrap_or_else(|| panic!("{error}"));
+        assert!(matches!(error, Error::Storage { .. }), "{error}");
+        assert_eq!(bucket.store.keys().await, bucket.before);
     }
 }
 

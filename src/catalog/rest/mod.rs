@@ -1,18 +1,67 @@
 //! Catalogs behind an Iceberg REST server.
+//!
+//! The server applies changes itself, so a commit says what must still be true (the table's uuid, the snapshot of every
+//! ref) and what to take out. Servers differ in how well they do that: after each commit the metadata that came back is
+//! compared with what was asked for, and a difference stops the run before any file goes. An answer that doesn't come
+//! leaves the outcome unknown; a commit is never sent twice on a guess.
+
+mod auth;
+mod client;
+mod listing;
+mod missing;
+mod paths;
+mod session;
+mod settings;
+mod sigv4;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod updates;
+mod verify;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use datafusion::execution::TaskContext;
 use datafusion::execution::runtime_env::RuntimeEnv;
+use http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use tokio::sync::OnceCell;
 
+use self::client::{Answer, Failure, Request};
+use self::listing::{Page, list};
+use self::session::Session;
+use self::settings::Settings;
+use self::tables::{AnsweredTable, KnownStores, Unusable, ask_for_table};
 use super::{Catalog, CommitOutcome, LoadedTable, TableCommit, TableName};
 use crate::error::{Error, Result};
+use crate::storage::Stores;
 
-/// Catalogs behind an Iceberg REST server.
-#[derive(Debug)]
+/// Up to so many snapshots are removed one by one without asking whether the server takes several at once.
+const FEW_SNAPSHOTS: usize = 20;
+
+/// Tables of an Iceberg REST server.
+///
+/// Properties have Iceberg's and PyIceberg's own names: `uri`, `warehouse`, `prefix`; `token`, or `credential` with
+/// `oauth2-server-uri`, `scope`, `audience` and `resource`; `header.*`; `rest.sigv4-enabled`, `rest.signing-name`,
+/// `rest.signing-region`, `rest.access-key-id`, `rest.secret-access-key`, `rest.session-token`;
+/// `rest.client.connection-timeout-ms` and `rest.client.socket-timeout-ms`; `rest-page-size`. Those of stores (`s3.*`,
+/// `client.*`, `adls.*`, `gcs.*`) are handed on, others are ignored.
 pub struct RestCatalog {
     name: String,
+    settings: Settings,
+    session: OnceCell<Arc<Session>>,
+    /// Whether the server takes several snapshots in one update; asked once.
+    takes_id_lists: OnceCell<bool>,
+    stores: KnownStores,
+}
+
+impl fmt::Debug for RestCatalog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let uri = paths::printable(&self.settings.uri);
+        f.debug_struct("RestCatalog").field("name", &self.name).field("uri", &uri).finish_non_exhaustive()
+    }
 }
 
 impl RestCatalog {
@@ -20,24 +69,209 @@ impl RestCatalog {
     ///
     /// # Errors
     /// [`Error::Catalog`] when a property is missing or wrong.
-    pub fn new(name: &str, _properties: &BTreeMap<String, String>) -> Result<Self> {
-        Ok(Self { name: name.into() })
+    pub fn new(name: &str, properties: &BTreeMap<String, String>) -> Result<Self> {
+        let settings = Settings::new(properties).map_err(|why| Error::Catalog { catalog: name.into(), why })?;
+        Ok(Self {
+            name: name.into(),
+            settings,
+            session: OnceCell::new(),
+            takes_id_lists: OnceCell::new(),
+            stores: KnownStores::default(),
+        })
     }
+
+    /// The server's configuration is fetched at the first use.
+    async fn session(&self) -> Result<&Arc<Session>> {
+        self.session.get_or_try_init(async || Ok(Arc::new(Session::open(&self.name, &self.settings).await?))).await
+    }
+
+    async fn answered(&self, session: &Session, table: &TableName, answer: &Answer) -> Result<AnsweredTable> {
+        match answer.status {
+            StatusCode::OK => AnsweredTable::parse(&answer.body).map_err(|why| match why {
+                Unusable::Metadata(why) => why,
+                Unusable::Answer(why) => {
+                    session.client.error(format!("what it answers for {table} can't be used: {why}"))
+                }
+            }),
+            StatusCode::NOT_FOUND => Err(missing::table_not_found(session, table).await),
+            _ => {
+                let url = session.url(session.server.paths.table(table, "tables", ""))?;
+                Err(session.client.error(session.client.refusal(answer, &url)))
+            }
+        }
+    }
+
+    fn loaded(
+        &self,
+        session: &Arc<Session>,
+        table: &TableName,
+        answer: &Answer,
+        answered: AnsweredTable,
+    ) -> Result<LoadedTable> {
+        session.keep_token(table, &answered.config);
+        let stores = self.stores.of(session, table, &answered)?;
+        let mut loaded = LoadedTable::new(format!("{}.{table}", self.name), answered.metadata);
+        let etag = answer.headers.get(header::ETAG).and_then(|etag| etag.to_str().ok());
+        loaded.version = etag.unwrap_or_default().to_string();
+        loaded.stores = stores;
+        Ok(loaded)
+    }
+
+    /// How many snapshots one update may remove.
+    async fn ids_per_update(
+        &self,
+        session: &Session,
+        table: &TableName,
+        base: &LoadedTable,
+        commit: &TableCommit,
+    ) -> Result<usize> {
+        if commit.change.removed_snapshot_ids.len() <= FEW_SNAPSHOTS {
+            return Ok(1);
+        }
+        if let Some(takes_lists) = self.takes_id_lists.get() {
+            return Ok(if *takes_lists { updates::IDS_PER_UPDATE } else { 1 });
+        }
+        let body = updates::probe_body(table, &base.metadata);
+        let takes_lists = match session.client.send(commit_request(session, table, body)?).await.map(|a| a.status) {
+            Ok(status) if status.is_success() => {
+                return Err(session.client.error(
+                    "it took a commit whose requirement can't be true. A server that ignores requirements would let \
+                     concurrent changes be lost, so nothing is committed to it",
+                ));
+            }
+            Ok(StatusCode::CONFLICT) => true,
+            Ok(StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY | StatusCode::INTERNAL_SERVER_ERROR) => false,
+            // That says nothing of lists.
+            Ok(_) | Err(_) => return Ok(1),
+        };
+        // Another call may have asked meanwhile, and got the same answer.
+        let _ = self.takes_id_lists.set(takes_lists);
+        Ok(if takes_lists { updates::IDS_PER_UPDATE } else { 1 })
+    }
+}
+
+fn commit_request(session: &Session, table: &TableName, body: Vec<u8>) -> Result<Request> {
+    let mut headers = vec![];
+    if session.server.takes_idempotency_keys
+        && let Ok(key) = HeaderValue::from_str(&idempotency_key())
+    {
+        headers.push((HeaderName::from_static("idempotency-key"), key));
+    }
+    Ok(Request {
+        method: Method::POST,
+        url: session.url(session.server.paths.table(table, "tables", ""))?,
+        headers,
+        body: Some(body.into()),
+        token: session.token_of(table),
+        timeout: session.server.settings.commit_timeout,
+    })
+}
+
+/// A UUID of version 7: the time in ms, then random bits.
+fn idempotency_key() -> String {
+    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let mut bytes = *uuid::Uuid::new_v4().as_bytes();
+    bytes[..6].copy_from_slice(&since_epoch.as_millis().to_be_bytes()[10..]);
+    uuid::Builder::from_bytes(bytes)
+        .with_variant(uuid::Variant::RFC4122)
+        .with_version(uuid::Version::SortRand)
+        .into_uuid()
+        .to_string()
 }
 
 #[async_trait]
 impl Catalog for RestCatalog {
-    async fn load(&self, _table: &TableName, _runtime: &Arc<RuntimeEnv>) -> Result<LoadedTable> {
-        Err(Error::Catalog { catalog: self.name.clone(), why: "not built yet".into() })
+    async fn load(&self, table: &TableName, _runtime: &Arc<RuntimeEnv>) -> Result<LoadedTable> {
+        let session = self.session().await?;
+        let answer = ask_for_table(session, table, "all", None).await?;
+        let answered = self.answered(session, table, &answer).await?;
+        self.loaded(session, table, &answer, answered)
     }
 
     async fn commit(
         &self,
-        _table: &TableName,
-        _base: &LoadedTable,
-        _commit: &TableCommit,
-        _runtime: &Arc<RuntimeEnv>,
+        table: &TableName,
+        base: &LoadedTable,
+        commit: &TableCommit,
+        runtime: &Arc<RuntimeEnv>,
     ) -> Result<CommitOutcome> {
-        Err(Error::Catalog { catalog: self.name.clone(), why: "not built yet".into() })
+        let session = self.session().await?;
+        let ids_per_update = self.ids_per_update(session, table, base, commit).await?;
+        let body = updates::commit_body(table, &base.metadata, commit, ids_per_update);
+        let request = commit_request(session, table, body)?;
+        let url = request.url.clone();
+        let answer = match session.client.send(request).await {
+            Ok(answer) => answer,
+            Err(Failure::NotMade(why) | Failure::NoConnection(why)) => return Err(session.client.error(why)),
+            Err(Failure::TimedOut(why) | Failure::Broken(why)) => return Ok(CommitOutcome::Unknown(why)),
+        };
+        let refusal = || session.client.refusal(&answer, &url);
+        match answer.status.as_u16() {
+            200..300 => {}
+            409 => return Ok(CommitOutcome::Conflict(refusal())),
+            404 => return Err(missing::table_not_found(session, table).await),
+            // Too early, too many, too long: nothing says that it was not carried out.
+            408 | 425 | 429 | 500..600 => {
+                return Ok(CommitOutcome::Unknown(format!(
+                    "{} answered {}{}",
+                    paths::printable(&url),
+                    answer.status,
+                    session.client.says(&answer)
+                )));
+            }
+            _ => return Err(session.client.error(format!("the commit was not taken: {}", refusal()))),
+        }
+        let answered = match AnsweredTable::parse(&answer.body) {
+            Ok(answered) => answered,
+            Err(why) => {
+                return Ok(CommitOutcome::Unknown(format!(
+                    "the server took the commit, but its answer can't be used: {why}"
+                )));
+            }
+        };
+        let task = base.task(&Arc::new(TaskContext::default().with_runtime(Arc::clone(runtime))));
+        match verify::difference(&base.metadata, commit, &answered.metadata, &Stores::new(task.runtime_env())).await {
+            None => Ok(CommitOutcome::Committed {
+                metadata_location: answered.metadata.metadata_location().to_string(),
+                notices: vec![],
+            }),
+            Some(why) => Err(Error::CommitMismatch { catalog: self.name.clone(), table: base.name.clone(), why }),
+        }
+    }
+
+    async fn list_namespaces(&self, parent: &[String], _runtime: &Arc<RuntimeEnv>) -> Result<Vec<Vec<String>>> {
+        let session = self.session().await?;
+        let paths = &session.server.paths;
+        let url = session.url(paths.namespaces())?;
+        let asked = (!parent.is_empty()).then(|| paths.as_parameter(parent));
+        let mut namespaces = list(session, &url, asked.as_deref(), Page::All).await?.namespaces;
+        // Servers that don't know the parameter list the namespaces at the top.
+        namespaces.retain(|namespace| namespace.len() == parent.len() + 1 && namespace.starts_with(parent));
+        Ok(namespaces)
+    }
+
+    async fn list_tables(&self, namespace: &[String], _runtime: &Arc<RuntimeEnv>) -> Result<Vec<TableName>> {
+        if namespace.is_empty() {
+            return Ok(vec![]);
+        }
+        let session = self.session().await?;
+        let url = session.url(session.server.paths.listing(namespace, "tables"))?;
+        let listed = list(session, &url, None, Page::All).await?.identifiers;
+        let here = listed.into_iter().filter(|table| table.namespace.len() == namespace.len());
+        Ok(here.map(|table| TableName { namespace: table.namespace, name: table.name }).collect())
+    }
+
+    async fn is_current(&self, table: &TableName, loaded: &LoadedTable, _runtime: &Arc<RuntimeEnv>) -> Result<bool> {
+        let session = self.session().await?;
+        let known = Some(loaded.version.as_str()).filter(|version| !version.is_empty());
+        let answer = ask_for_table(session, table, "all", known).await?;
+        if answer.status == StatusCode::NOT_MODIFIED && known.is_some() {
+            return Ok(true);
+        }
+        let answered = self.answered(session, table, &answer).await?;
+        session.keep_token(table, &answered.config);
+        // A table that was dropped and made again may have a file of the same name.
+        let (seen, now) = (&loaded.metadata, &answered.metadata);
+        Ok(seen.metadata_location() == now.metadata_location() && seen.is_same_document(now))
     }
 }

@@ -1,16 +1,42 @@
 //! Object stores made from a location, Iceberg's own properties and the environment.
 
-use std::collections::BTreeMap;
-use std::fmt::Debug;
+#[cfg(feature = "azure")]
+mod azure;
+mod bucket;
+#[cfg(feature = "gcp")]
+mod google;
+mod properties;
+mod routes;
+#[cfg(feature = "aws")]
+mod s3;
+#[cfg(test)]
+mod tests;
+#[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
+mod tolerant;
+mod vended;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::error::DataFusionError;
 use datafusion::execution::object_store::ObjectStoreRegistry;
-use object_store::ObjectStore;
+use object_store::memory::InMemory;
+use object_store::{ClientConfigKey, ObjectStore};
+use parking_lot::Mutex;
 use url::Url;
 
+use self::bucket::{Bucket, Family};
+use self::properties::{Properties, overlaid};
+use self::routes::Routes;
+use self::vended::Vended;
 use crate::error::{Error, Result};
+
+/// A connection is given up after so long.
+const CONNECT_TIMEOUT: &str = "10 seconds";
+/// A request is given up after so long: table metadata can be large, and lines slow.
+const REQUEST_TIMEOUT: &str = "120 seconds";
 
 /// Properties for the locations that begin with a prefix, as a catalog vends them.
 #[derive(Clone)]
@@ -22,7 +48,7 @@ pub struct StorageCredentials {
 }
 
 impl Debug for StorageCredentials {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StorageCredentials").field("prefix", &self.prefix).finish_non_exhaustive()
     }
 }
@@ -35,39 +61,262 @@ pub trait CredentialSource: Debug + Send + Sync {
 }
 
 /// Object stores that are made when they are first asked for.
-#[derive(Debug)]
+///
+/// A bucket has one store, however it is spelled: `s3`, `s3a` and `s3n` are one, and so are the names of a container on
+/// Azure. Without the environment there is a store only for what properties or credentials speak of, so that a session's
+/// own stores serve the rest.
 pub struct ConfiguredStores {
-    _properties: BTreeMap<String, String>,
+    properties: BTreeMap<String, String>,
+    environment: bool,
+    vended: Arc<Vended>,
+    /// By bucket, and by the URL of what was registered for other schemes.
+    stores: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
+}
+
+/// What one client is made with.
+struct Settings<'a> {
+    properties: &'a BTreeMap<String, String>,
+    environment: bool,
+    /// Where the credentials are renewed, and the prefix that they were vended for.
+    #[cfg_attr(not(any(feature = "aws", feature = "azure", feature = "gcp")), expect(dead_code))]
+    vended: Option<(Arc<Vended>, String)>,
 }
 
 impl ConfiguredStores {
     /// Stores with these properties: Iceberg's own `s3.*`, `client.*`, `adls.*` and `gcs.*`; others are ignored.
     pub fn new(properties: &BTreeMap<String, String>) -> Self {
-        Self { _properties: properties.clone() }
+        let families = [Family::S3, Family::Azure, Family::Google];
+        let is_ours =
+            |key: &str| families.iter().any(|family| family.key_prefixes().iter().any(|begin| key.starts_with(begin)));
+        let properties = properties.iter().filter(|(key, _)| is_ours(key));
+        Self {
+            properties: properties.map(|(key, value)| (key.clone(), value.clone())).collect(),
+            environment: false,
+            vended: Arc::new(Vended::new(vec![], None)),
+            stores: Mutex::default(),
+        }
     }
 
     /// The same; what the properties don't say comes from the usual environment variables.
     pub fn with_environment(self) -> Self {
-        self
+        Self { environment: true, ..self }
     }
 
     /// The same; locations below a prefix use its properties before all others, the longest prefix first.
     pub fn with_credentials(
         self,
-        _credentials: Vec<StorageCredentials>,
-        _source: Option<Arc<dyn CredentialSource>>,
+        credentials: Vec<StorageCredentials>,
+        source: Option<Arc<dyn CredentialSource>>,
     ) -> Self {
-        self
+        Self { vended: Arc::new(Vended::new(credentials, source)), ..self }
+    }
+
+    /// # Errors
+    /// Why there is none.
+    fn store(&self, url: &Url) -> std::result::Result<Arc<dyn ObjectStore>, String> {
+        let key = store_key(url);
+        if let Some(store) = self.stores.lock().get(&key) {
+            return Ok(Arc::clone(store));
+        }
+        let store = self.make(&Bucket::parse(url)?)?;
+        // Another task may have made it meanwhile: one store serves all.
+        Ok(Arc::clone(self.stores.lock().entry(key).or_insert(store)))
+    }
+
+    fn make(&self, bucket: &Bucket) -> std::result::Result<Arc<dyn ObjectStore>, String> {
+        let (mut whole, mut routes) = (None, BTreeMap::new());
+        for StorageCredentials { prefix, properties } in self.vended.credentials().iter() {
+            match bucket.covered_by(prefix) {
+                Some(key) if key.is_empty() => {
+                    let longest = whole.as_ref().is_none_or(|(other, _): &(String, _)| other.len() < prefix.len());
+                    whole = if longest { Some((prefix.clone(), properties.clone())) } else { whole };
+                }
+                Some(key) => {
+                    routes.insert(key, (prefix.clone(), properties.clone()));
+                }
+                None => {}
+            }
+        }
+        let fallback = match whole {
+            Some((prefix, properties)) => Some(self.make_vended(bucket, prefix, &properties)?),
+            None if self.speaks_of(bucket.family()) => match self.make_plain(bucket) {
+                // Properties such as an endpoint alone are no reason to refuse what credentials cover.
+                Err(_) if !routes.is_empty() => None,
+                made => Some(made?),
+            },
+            None => None,
+        };
+        if routes.is_empty() {
+            return fallback.ok_or_else(|| self.says_nothing(bucket.family()));
+        }
+        let make_route = |(key, (prefix, properties)): (String, (String, BTreeMap<String, String>))| {
+            Ok((key, self.make_vended(bucket, prefix, &properties)?))
+        };
+        let routes: std::result::Result<Vec<_>, String> = routes.into_iter().map(make_route).collect();
+        Ok(Arc::new(Routes::new(bucket.to_string(), routes?, fallback)))
+    }
+
+    fn speaks_of(&self, family: Family) -> bool {
+        let is_said =
+            |begin: &&str| self.properties.iter().any(|(key, value)| key.starts_with(begin) && !value.is_empty());
+        self.environment || family.key_prefixes().iter().any(is_said)
+    }
+
+    fn says_nothing(&self, family: Family) -> String {
+        match family.key_prefixes().first() {
+            Some(begin) => {
+                format!("no property says how to reach it. Give {begin}* properties, or register a store for it")
+            }
+            None => "there is no store for it. Register one first".into(),
+        }
+    }
+
+    fn make_plain(&self, bucket: &Bucket) -> std::result::Result<Arc<dyn ObjectStore>, String> {
+        // What expires and can be renewed is vended, even if it came among the table's properties.
+        let vended = self.vended.can_renew().then(|| {
+            let own = StorageCredentials { prefix: bucket.to_string(), properties: self.properties.clone() };
+            (Arc::new(self.vended.with(own)), bucket.to_string())
+        });
+        make_client(bucket, &Settings { properties: &self.properties, environment: self.environment, vended })
+    }
+
+    fn make_vended(
+        &self,
+        bucket: &Bucket,
+        prefix: String,
+        own: &BTreeMap<String, String>,
+    ) -> std::result::Result<Arc<dyn ObjectStore>, String> {
+        let properties = overlaid(&self.properties, own, is_credential);
+        let has_credential = own.keys().any(|key| is_credential(key));
+        let vended = has_credential.then(|| (Arc::clone(&self.vended), prefix));
+        make_client(bucket, &Settings { properties: &properties, environment: self.environment, vended })
+    }
+}
+
+fn is_credential(key: &str) -> bool {
+    let mut is_credential = false;
+    #[cfg(feature = "aws")]
+    {
+        is_credential |= s3::is_credential(key);
+    }
+    #[cfg(feature = "azure")]
+    {
+        is_credential |= azure::is_credential(key);
+    }
+    #[cfg(feature = "gcp")]
+    {
+        is_credential |= google::is_credential(key);
+    }
+    let _ = key;
+    is_credential
+}
+
+/// Makes the client for a bucket.
+fn make_client(bucket: &Bucket, settings: &Settings<'_>) -> std::result::Result<Arc<dyn ObjectStore>, String> {
+    if let Some(feature) = bucket.family().feature() {
+        return Err(format!("this build has no client for it: build iceberg-maintenance with the feature {feature}"));
+    }
+    let made = match bucket {
+        #[cfg(feature = "aws")]
+        Bucket::S3 { bucket } => s3::store(bucket, settings),
+        #[cfg(feature = "azure")]
+        Bucket::Azure { container, account } => azure::store(container, account.as_ref(), settings),
+        #[cfg(feature = "gcp")]
+        Bucket::Google { bucket } => google::store(bucket, settings),
+        #[cfg(feature = "http")]
+        Bucket::Http { origin } => http_store(origin),
+        Bucket::Memory { .. } => Ok(Arc::new(InMemory::new()) as _),
+        #[cfg(not(all(feature = "aws", feature = "azure", feature = "gcp", feature = "http")))]
+        _ => Err("this build has no client for it".into()),
+    };
+    let endpoint = Properties(settings.properties).first(&["s3.endpoint", "gcs.service.host", "adls.account-host"]);
+    made.map_err(|why| match endpoint {
+        Some(endpoint) => format!("{why} (endpoint {})", without_user(endpoint)),
+        None => why,
+    })
+}
+
+#[cfg(feature = "http")]
+fn http_store(origin: &str) -> std::result::Result<Arc<dyn ObjectStore>, String> {
+    let options = object_store::ClientOptions::new()
+        .with_allow_http(true)
+        .with_config(ClientConfigKey::ConnectTimeout, CONNECT_TIMEOUT)
+        .with_config(ClientConfigKey::Timeout, REQUEST_TIMEOUT);
+    let store = object_store::http::HttpBuilder::new().with_url(origin).with_client_options(options).build();
+    store.map(|store| Arc::new(store) as _).map_err(|error| error.to_string())
+}
+
+fn without_user(endpoint: &str) -> String {
+    match (endpoint.split_once("://"), endpoint.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+        _ => endpoint.to_string(),
+    }
+}
+
+impl Settings<'_> {
+    /// The client's time limits; where neither properties nor the environment have any, ours.
+    ///
+    /// # Errors
+    /// When a property is no number.
+    #[cfg_attr(not(any(feature = "aws", feature = "azure", feature = "gcp")), expect(dead_code))]
+    fn timeouts(
+        &self,
+        variables: &str,
+        connect: &str,
+        request: &str,
+    ) -> std::result::Result<Vec<(ClientConfigKey, String)>, String> {
+        let mut limits = vec![];
+        for (key, property, variable, usual) in [
+            (ClientConfigKey::ConnectTimeout, connect, "CONNECT_TIMEOUT", CONNECT_TIMEOUT),
+            (ClientConfigKey::Timeout, request, "TIMEOUT", REQUEST_TIMEOUT),
+        ] {
+            let is_in_environment = self.environment && std::env::var_os(format!("{variables}_{variable}")).is_some();
+            match Properties(self.properties).seconds(property)? {
+                Some(limit) => limits.push((key, format!("{} milliseconds", limit.as_millis()))),
+                None if is_in_environment => {}
+                None => limits.push((key, usual.to_string())),
+            }
+        }
+        Ok(limits)
+    }
+}
+
+impl Debug for ConfiguredStores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stores: Vec<String> = self.stores.lock().keys().cloned().collect();
+        f.debug_struct("ConfiguredStores")
+            .field("properties", &self.properties.keys())
+            .field("environment", &self.environment)
+            .field("vended", &self.vended)
+            .field("stores", &stores)
+            .finish()
     }
 }
 
 impl ObjectStoreRegistry for ConfiguredStores {
-    fn register_store(&self, _url: &Url, _store: Arc<dyn ObjectStore>) -> Option<Arc<dyn ObjectStore>> {
-        None
+    fn register_store(&self, url: &Url, store: Arc<dyn ObjectStore>) -> Option<Arc<dyn ObjectStore>> {
+        self.stores.lock().insert(store_key(url), store)
+    }
+
+    fn deregister_store(&self, url: &Url) -> datafusion::error::Result<Arc<dyn ObjectStore>> {
+        self.stores
+            .lock()
+            .remove(&store_key(url))
+            .ok_or_else(|| location_error(url, "no store is registered for it".into()))
     }
 
     fn get_store(&self, url: &Url) -> datafusion::error::Result<Arc<dyn ObjectStore>> {
-        let why = "no property says how to reach it".into();
-        Err(DataFusionError::from(Error::Location { location: url.to_string(), why }))
+        self.store(url).map_err(|why| location_error(url, why))
     }
+}
+
+/// One key for all spellings of a bucket.
+fn store_key(url: &Url) -> String {
+    Bucket::parse(url).map_or_else(|_| url[..url::Position::BeforePath].to_string(), |bucket| bucket.to_string())
+}
+
+fn location_error(url: &Url, why: String) -> DataFusionError {
+    let mut shown = url.clone();
+    let _ = shown.set_password(None);
+    DataFusionError::from(Error::Location { location: shown.to_string(), why })
 }

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{ListResult, ObjectMeta, ObjectStore};
+use object_store::{ListResult, ObjectStore};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::unusable::listed_or_unusable;
 use super::{listed, tasks};
 use crate::error::{Error, Result};
 use crate::storage::{Listed, Listing};
@@ -63,7 +64,7 @@ impl FolderListing {
     async fn work(self: Arc<Self>, sender: mpsc::Sender<Vec<Listed>>) -> Result<()> {
         loop {
             let Some(folder) = self.waiting.lock().pop() else { return Ok(()) };
-            let mut batches = self.store.list(Some(&folder)).try_ready_chunks(BATCH);
+            let mut batches = self.store.list(Some(&folder)).map(listed_or_unusable).try_ready_chunks(BATCH);
             let mut first = true;
             loop {
                 match batches.try_next().await {
@@ -100,9 +101,11 @@ impl FolderListing {
                     Ok(ListResult { common_prefixes, objects }) => {
                         level.extend(common_prefixes);
                         if !objects.is_empty() {
-                            send(sender, objects).await;
+                            send(sender, objects.into_iter().map(listed).collect()).await;
                         }
                     }
+                    // A listing of keys may go on behind one that can't be expressed.
+                    Err(object_store::Error::InvalidPath { .. }) => whole.push(folder),
                     Err(error) => self.unless_gone(&folder, error)?,
                 }
             }
@@ -146,6 +149,6 @@ impl FolderListing {
 }
 
 /// Hands on what was found. A consumer that is gone ends the tasks itself.
-async fn send(sender: &mpsc::Sender<Vec<Listed>>, found: Vec<ObjectMeta>) {
-    let _ = sender.send(found.into_iter().map(listed).collect()).await;
+async fn send(sender: &mpsc::Sender<Vec<Listed>>, found: Vec<Listed>) {
+    let _ = sender.send(found).await;
 }

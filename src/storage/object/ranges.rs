@@ -1,5 +1,6 @@
 //! Listing ranges of keys at once: the requests around [`KeyRanges`].
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -13,6 +14,7 @@ use tokio::task::JoinSet;
 
 use super::key_ranges::{Accepted, Begun, Doubt, KeyRanges};
 use super::keys::{KeyOrder, ListedKey};
+use super::unusable::UnusableKey;
 use super::{listed, tasks};
 use crate::error::{Error, Result};
 use crate::storage::{Listed, Listing};
@@ -56,7 +58,8 @@ pub(super) fn list_ranges(
     ranges: KeyRanges,
 ) -> Listing {
     let ranges = Mutex::new(ranges);
-    let listing = Arc::new(RangeListing { store, folder, name, ranges, changed: Notify::new() });
+    let (unusable, changed) = (Mutex::default(), Notify::new());
+    let listing = Arc::new(RangeListing { store, folder, name, ranges, unusable, changed });
     tasks::listing_of(concurrency, move |sender| {
         let mut workers = JoinSet::new();
         for _ in 0..concurrency {
@@ -71,14 +74,27 @@ struct RangeListing {
     folder: Path,
     name: String,
     ranges: Mutex<KeyRanges>,
+    /// Keys that can't be expressed. Two ranges may meet the same one beside their seam.
+    unusable: Mutex<UnusableKeys>,
     /// Something happened that may let an idle worker begin a range, or end.
     changed: Notify,
+}
+
+#[derive(Default)]
+struct UnusableKeys {
+    met: HashSet<String>,
+    /// Those that were not handed on yet.
+    new: Vec<Listed>,
 }
 
 impl RangeListing {
     async fn work(self: Arc<Self>, sender: mpsc::Sender<Vec<Listed>>) -> Result<()> {
         while let Some(range) = self.next_range().await {
             self.list_range(range, &sender).await?;
+            let unusable = std::mem::take(&mut self.unusable.lock().new);
+            if !unusable.is_empty() && sender.send(unusable).await.is_err() {
+                return Ok(());
+            }
             self.changed.notify_waiters();
         }
         Ok(())
@@ -127,10 +143,26 @@ impl RangeListing {
         }
     }
 
-    fn keys_behind(&self, start: Option<&Path>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
-        match start {
+    /// The keys behind one, without those that can't be expressed: these are noted.
+    fn keys_behind(&self, start: Option<&Path>) -> BoxStream<'_, object_store::Result<ObjectMeta>> {
+        let keys = match start {
             Some(start) => self.store.list_with_offset(Some(&self.folder), start),
             None => self.store.list(Some(&self.folder)),
+        };
+        keys.filter(|item| {
+            let unusable = item.as_ref().err().and_then(UnusableKey::of);
+            if let Some(key) = unusable {
+                self.note_unusable(key);
+            }
+            futures::future::ready(unusable.is_none())
+        })
+        .boxed()
+    }
+
+    fn note_unusable(&self, key: &UnusableKey) {
+        let mut unusable = self.unusable.lock();
+        if unusable.met.insert(key.0.clone()) {
+            unusable.new.push(key.listed());
         }
     }
 

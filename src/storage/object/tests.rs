@@ -272,3 +272,31 @@ fn keys_are_taken_as_they_are_or_refused() {
         assert!(key(inexpressible).is_err(), "{inexpressible}");
     }
 }
+
+/// What one way to list found: the files, and what can't be expressed.
+pub(crate) struct ListedBy {
+    pub mode: &'static str,
+    pub outcome: Result<(Vec<String>, Vec<String>)>,
+}
+
+/// The folder `t` of a store, listed in every way.
+pub(crate) fn listed_in_all_modes(store: Arc<dyn ObjectStore>, concurrency: usize, live: &[String]) -> Vec<ListedBy> {
+    let files = ObjectFiles::new(store);
+    let list = |mode| {
+        let listing = files.list(&Location::parse("s3://b/t").unwrap(), options(mode, concurrency, live));
+        let found: Vec<Listed> = run(listing.try_concat())?;
+        let (mut paths, mut unusable) = (vec![], vec![]);
+        for listed in found {
+            match listed {
+                Listed::File(file) => paths.push(file.path),
+                Listed::Unusable { path, .. } => unusable.push(path),
+                Listed::Link { .. } => panic!("{listed:?}"),
+            }
+        }
+        paths.sort_unstable();
+        Ok((paths, unusable))
+    };
+    [("sequential", ListingMode::Sequential), ("ranges", ListingMode::Ranges), ("folders", ListingMode::Folders)]
+        .map(|(name, mode)| ListedBy { mode: name, outcome: list(mode) })
+        .into()
+}

@@ -1,0 +1,187 @@
+//! A catalog's properties, and what the server's configuration makes of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use serde::Deserialize;
+use url::Url;
+
+use super::paths::Paths;
+
+/// Catalog or table properties by their names.
+pub(super) type Properties = BTreeMap<String, String>;
+
+/// How long to wait for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a request that changes nothing may take, answer included.
+const READ_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// How long a commit may take. Removing many snapshots keeps a server busy, and giving up early gains nothing.
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// What the properties say of the server and the way to it.
+#[derive(Clone)]
+pub(super) struct Settings {
+    pub(super) properties: Properties,
+    pub(super) uri: Url,
+    /// `header.*`
+    pub(super) headers: HeaderMap,
+    pub(super) connect_timeout: Duration,
+    pub(super) read_timeout: Duration,
+    pub(super) commit_timeout: Duration,
+    /// How many entries a page of a listing has; the server decides by default.
+    pub(super) page_size: Option<u32>,
+}
+
+impl Settings {
+    /// # Errors
+    /// Which property is missing or wrong.
+    pub(super) fn new(properties: &Properties) -> Result<Self, String> {
+        let uri =
+            properties.get("uri").ok_or("it has no uri: give the server's address, such as uri=https://host/path")?;
+        let socket_timeout = milliseconds(properties, "rest.client.socket-timeout-ms")?;
+        Ok(Self {
+            uri: parse_uri(uri)?,
+            headers: headers(properties)?,
+            connect_timeout: milliseconds(properties, "rest.client.connection-timeout-ms")?.unwrap_or(CONNECT_TIMEOUT),
+            read_timeout: socket_timeout.unwrap_or(READ_TIMEOUT),
+            commit_timeout: socket_timeout.unwrap_or(COMMIT_TIMEOUT),
+            page_size: number(properties, "rest-page-size")?,
+            properties: properties.clone(),
+        })
+    }
+}
+
+fn parse_uri(uri: &str) -> Result<Url, String> {
+    // The text may hold a password: it is not repeated.
+    let url = Url::parse(uri).map_err(|why| format!("its uri is no URL: {why}"))?;
+    match (matches!(url.scheme(), "http" | "https") && url.has_host(), url.query()) {
+        (true, None) => Ok(url),
+        (true, Some(_)) => Err("its uri has a query; give what it says as properties".into()),
+        (false, _) => Err(format!("its uri has the scheme {:?}; http and https are supported", url.scheme())),
+    }
+}
+
+fn headers(properties: &Properties) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    for (key, value) in properties {
+        let Some(name) = key.strip_prefix("header.") else { continue };
+        let wrong = |what: &str| format!("{key} is no valid {what} of an HTTP header");
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong("name"))?;
+        let mut value = HeaderValue::from_str(value).map_err(|_| wrong("value"))?;
+        value.set_sensitive(true);
+        headers.insert(name, value);
+    }
+    Ok(headers)
+}
+
+fn milliseconds(properties: &Properties, key: &str) -> Result<Option<Duration>, String> {
+    Ok(number(properties, key)?.map(|ms: u32| Duration::from_millis(u64::from(ms.max(1)))))
+}
+
+fn number(properties: &Properties, key: &str) -> Result<Option<u32>, String> {
+    let parse = |text: &String| text.trim().parse().map_err(|_| format!("{key} is {text:?}, not a number"));
+    properties.get(key).map(parse).transpose()
+}
+
+/// True for the spellings of "yes" that Java and PyIceberg take.
+pub(super) fn is_true(properties: &Properties, key: &str) -> bool {
+    properties.get(key).is_some_and(|value| value.trim().eq_ignore_ascii_case("true"))
+}
+
+/// The answer to `GET /v1/config`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Configuration {
+    #[serde(default)]
+    defaults: Option<BTreeMap<String, Option<String>>>,
+    #[serde(default)]
+    overrides: Option<BTreeMap<String, Option<String>>>,
+    #[serde(default)]
+    endpoints: Option<Vec<String>>,
+    #[serde(default)]
+    idempotency_key_lifetime: Option<String>,
+}
+
+/// A server as its configuration describes it.
+pub(super) struct Server {
+    pub(super) settings: Settings,
+    pub(super) paths: Paths,
+    /// `METHOD path` of everything it can do, if it says so.
+    endpoints: Option<BTreeSet<String>>,
+    /// It remembers commits by their `Idempotency-Key`.
+    pub(super) takes_idempotency_keys: bool,
+}
+
+impl Server {
+    /// The client's properties win over the server's defaults, its overrides over the client's. `null` takes a property
+    /// away.
+    ///
+    /// # Errors
+    /// Which property is wrong.
+    pub(super) fn new(client: &Properties, configuration: Configuration) -> Result<Self, String> {
+        let mut merged: BTreeMap<String, Option<String>> = configuration.defaults.unwrap_or_default();
+        merged.extend(client.iter().map(|(key, value)| (key.clone(), Some(value.clone()))));
+        merged.extend(configuration.overrides.unwrap_or_default());
+        let merged: Properties = merged.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+        let settings = Settings::new(&merged)?;
+        let property = |key: &str| merged.get(key).map(String::as_str);
+        Ok(Self {
+            paths: Paths::new(settings.uri.clone(), property("prefix"), property("namespace-separator")),
+            endpoints: configuration.endpoints.map(|endpoints| endpoints.into_iter().collect()),
+            takes_idempotency_keys: configuration.idempotency_key_lifetime.is_some(),
+            settings,
+        })
+    }
+
+    /// Whether the server says that it has an endpoint, such as `GET /v1/{prefix}/namespaces`. `None` when it says nothing.
+    pub(super) fn has(&self, endpoint: &str) -> Option<bool> {
+        self.endpoints.as_ref().map(|endpoints| endpoints.contains(endpoint))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn properties(pairs: &[(&str, &str)]) -> Properties {
+        pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
+    }
+
+    #[test]
+    fn the_client_wins_over_defaults_and_overrides_over_the_client() {
+        let configuration = serde_json::from_str(
+            r#"{"defaults":{"a":"d","b":"d","c":"d"},"overrides":{"c":"o","prefix":"p/q","uri":"https://other/x","gone":null},
+                "endpoints":["GET /v1/{prefix}/namespaces"],"idempotency-key-lifetime":"PT30M","new":1}"#,
+        )
+        .unwrap();
+        let client = properties(&[("uri", "http://h"), ("b", "c"), ("c", "c"), ("gone", "c")]);
+        let server = Server::new(&client, configuration).unwrap();
+        assert_eq!(
+            server.settings.properties,
+            properties(&[("a", "d"), ("b", "c"), ("c", "o"), ("prefix", "p/q"), ("uri", "https://other/x")])
+        );
+        assert_eq!(server.paths.namespaces().unwrap().as_str(), "https://other/x/v1/p/q/namespaces");
+        assert_eq!(server.has("GET /v1/{prefix}/namespaces"), Some(true));
+        assert_eq!(server.has("GET /v1/{prefix}/x"), Some(false));
+        assert!(server.takes_idempotency_keys);
+    }
+
+    #[test]
+    fn a_wrong_property_is_named_and_not_repeated() {
+        for (pairs, says) in [
+            (&[][..], "no uri"),
+            (&[("uri", "user:secret@h")], "http and https"),
+            (&[("uri", "//h")], "no URL"),
+            (&[("uri", "http://h/?secret=1")], "query"),
+            (&[("uri", "http://h"), ("header.a b", "secret")], "header.a b"),
+            (&[("uri", "http://h"), ("header.x", "secret\n")], "header.x"),
+            (&[("uri", "http://h"), ("rest-page-size", "many")], "rest-page-size"),
+        ] {
+            let why = Settings::new(&properties(pairs)).err().unwrap();
+            assert!(why.contains(says) && !why.contains("secret"), "{why}");
+        }
+    }
+}
