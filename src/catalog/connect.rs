@@ -25,7 +25,7 @@ pub fn connect(name: &str, properties: &BTreeMap<String, String>) -> Result<Arc<
         Kind::Warehouse => {
             let warehouse = properties.get("warehouse").map(|warehouse| warehouse.trim_end_matches('/'));
             let warehouse = warehouse.ok_or_else(|| wrong("it needs a warehouse, the folder of its tables".into()))?;
-            Ok(Arc::new(FileSystemCatalog::with_warehouse(warehouse)))
+            Ok(Arc::new(FileSystemCatalog::with_warehouse(warehouse).with_properties(properties)))
         }
     }
 }

@@ -147,6 +147,15 @@ impl LocalFiles {
     }
 
     pub(super) async fn file_names(&self, folder: &Location) -> Result<Vec<String>> {
+        self.names(folder, |is_folder| !is_folder).await
+    }
+
+    /// Links to folders are none.
+    pub(super) async fn folder_names(&self, folder: &Location) -> Result<Vec<String>> {
+        self.names(folder, |is_folder| is_folder).await
+    }
+
+    async fn names(&self, folder: &Location, wanted: impl Fn(bool) -> bool + Send + 'static) -> Result<Vec<String>> {
         let (path, name) = (self.os_path(folder), folder.to_string());
         blocking(move || {
             let entries = match fs::read_dir(&path) {
@@ -160,7 +169,9 @@ impl LocalFiles {
             for entry in entries {
                 let entry = entry.map_err(|e| Error::io("listing", name.clone(), e))?;
                 let kind = entry.file_type().map_err(|e| Error::io("listing", name.clone(), e))?;
-                if let (Ok(name), false) = (entry.file_name().into_string(), kind.is_dir()) {
+                if let Ok(name) = entry.file_name().into_string()
+                    && wanted(kind.is_dir())
+                {
                     names.push(name);
                 }
             }

@@ -27,9 +27,7 @@ pub(crate) use object::paged;
 #[cfg(test)]
 pub(crate) use object::tests::{ListedBy, listed_in_all_modes};
 pub(crate) use object::{ObjectFiles, UnusableKey};
-#[cfg(any(feature = "sql", feature = "glue"))]
-pub(crate) use overlay::runtime_with_stores;
-pub(crate) use overlay::with_stores;
+pub(crate) use overlay::{runtime_with_stores, with_stores};
 pub(crate) use reading::{FileContent, requests_at_once};
 
 use crate::error::{Error, Result};
@@ -205,6 +203,15 @@ impl Store {
         match &self.kind {
             StoreKind::Local(local) => local.file_names(folder).await,
             StoreKind::Object(object) => object.file_names(folder).await,
+        }
+    }
+
+    /// The names of the folders directly in a folder; a missing folder has none. Stores without folders show the beginnings of
+    /// keys.
+    pub(crate) async fn folder_names(&self, folder: &Location) -> Result<Vec<String>> {
+        match &self.kind {
+            StoreKind::Local(local) => local.folder_names(folder).await,
+            StoreKind::Object(object) => object.folder_names(folder).await,
         }
     }
 

@@ -96,7 +96,14 @@ impl ObjectFiles {
         }
     }
 
-    /// The same from a listing of all keys below the folder, which goes on behind a key that can't be expressed.
+    pub(super) async fn folder_names(&self, folder: &Location) -> Result<Vec<String>> {
+        let key = Self::folder_key(folder)?;
+        let found = self.store.list_with_delimiter(Some(&key)).await;
+        let found = found.map_err(|e| Error::store("listing", folder.to_string(), e))?;
+        Ok(found.common_prefixes.iter().filter_map(|prefix| prefix.filename().map(str::to_string)).collect())
+    }
+
+    /// The names of files from a listing of all keys below the folder, which goes on behind a key that can't be expressed.
     async fn file_names_of_keys(&self, folder: &Location, key: &Path) -> Result<Vec<String>> {
         let mut names = vec![];
         let mut keys = self.store.list(Some(key)).map(listed_or_unusable);

@@ -5,6 +5,7 @@
 
 mod api;
 mod cli;
+mod cli_catalogs;
 mod conformance;
 mod corpus;
 mod deletes;

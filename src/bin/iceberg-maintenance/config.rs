@@ -45,6 +45,7 @@ impl Config {
             config
                 .add_toml(&text, &variable)
                 .map_err(|why| Failure::new(format!("{}: {}", file.display(), why.trim_end())))?;
+            config.resolve_tables(file.parent().unwrap_or(Path::new("")));
         }
         for specification in &options.catalog {
             let failed = |error: Error| Failure::new(error.to_string());
@@ -86,6 +87,15 @@ impl Config {
             let catalog = catalog::connect(&name, &properties)
                 .unwrap_or_else(|error| Arc::new(UnusableCatalog { name: name.clone(), error: error.to_string() }));
             self.catalogs.insert(name.to_lowercase(), catalog);
+        }
+    }
+
+    /// Relative folders of tables are relative to the file that names them.
+    fn resolve_tables(&mut self, folder: &Path) {
+        for location in self.tables.values_mut().filter(|location| !location.contains(':')) {
+            if let Ok(absolute) = std::path::absolute(folder.join(&*location)) {
+                *location = absolute.to_string_lossy().into_owned();
+            }
         }
     }
 

@@ -97,6 +97,13 @@ impl ConfiguredStores {
         }
     }
 
+    /// The stores of a catalog with these properties: from them and, for what they leave open, from the environment. `None`
+    /// when no property speaks of stores; then they are the session's.
+    pub(crate) fn of_catalog(properties: &BTreeMap<String, String>) -> Option<Arc<dyn ObjectStoreRegistry>> {
+        let stores = Self::new(properties);
+        (!stores.properties.is_empty()).then(|| Arc::new(stores.with_environment()) as Arc<dyn ObjectStoreRegistry>)
+    }
+
     /// The same; what the properties don't say comes from the usual environment variables.
     pub fn with_environment(self) -> Self {
         Self { environment: true, ..self }
