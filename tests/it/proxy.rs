@@ -12,7 +12,9 @@ use tokio::net::{TcpListener, TcpStream};
 #[derive(Debug, Clone)]
 pub struct Request {
     pub method: String,
-    /// Still percent-encoded.
+    /// As it was sent: some clients encode the slashes of a key.
+    target: String,
+    /// Decoded.
     pub path: String,
     /// Without the question mark.
     pub query: String,
@@ -36,6 +38,7 @@ pub enum Verdict {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     pub method: String,
+    /// Decoded.
     pub path: String,
     pub query: String,
     pub status: Option<u16>,
@@ -100,8 +103,7 @@ impl Request {
     }
 
     fn to_bytes(&self) -> Vec<u8> {
-        let query = if self.query.is_empty() { String::new() } else { format!("?{}", self.query) };
-        let mut bytes = format!("{} {}{query} HTTP/1.1\r\n", self.method, self.path).into_bytes();
+        let mut bytes = format!("{} {} HTTP/1.1\r\n", self.method, self.target).into_bytes();
         for (name, value) in &self.headers {
             bytes.extend(format!("{name}: {value}\r\n").into_bytes());
         }
@@ -183,8 +185,9 @@ async fn read_request(from: &mut (impl AsyncBufRead + Unpin)) -> Result<Option<R
     let mut parts = first.split(' ');
     let (Some(method), Some(target)) = (parts.next(), parts.next()) else { return Err(ErrorKind::InvalidData.into()) };
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let (method, path, query) = (method.to_string(), path.to_string(), query.to_string());
-    let mut request = Request { method, path, query, headers, body: vec![] };
+    let (method, target, query) = (method.to_string(), target.to_string(), query.to_string());
+    let path = decoded(path);
+    let mut request = Request { method, target, path, query, headers, body: vec![] };
     if request.header("transfer-encoding").is_some() {
         request.body = read_chunks(from).await?;
     } else if let Some(length) = request.header("content-length") {
@@ -214,6 +217,18 @@ async fn read_answer(from: &mut (impl AsyncBufRead + Unpin), method: &str) -> Re
         closes = true;
     }
     Ok(Answer { status, bytes, closes })
+}
+
+fn decoded(path: &str) -> String {
+    let mut bytes = vec![];
+    let mut rest = path.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let code = (byte == b'%').then(|| after.get(..2)).flatten();
+        let code = code.and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 16).ok());
+        bytes.push(code.unwrap_or(byte));
+        rest = &after[if code.is_some() { 2 } else { 0 }..];
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// The first line, the headers, and all of it as it came.

@@ -49,14 +49,14 @@ class Bucket:
         self.keys.pop(bisect.bisect_left(self.keys, key))
         return True
 
-    def page(self, prefix, delimiter, after):
+    def page(self, prefix, delimiter, after, most):
         """Keys and common prefixes of one page, and where the next one begins."""
         keys, prefixes, last = [], [], after
         at = bisect.bisect_left(self.keys, prefix) if not after else bisect.bisect_right(self.keys, after)
         at = max(at, bisect.bisect_left(self.keys, prefix))
         while at < len(self.keys) and self.keys[at].startswith(prefix):
             key = self.keys[at]
-            if len(keys) + len(prefixes) == PAGE:
+            if len(keys) + len(prefixes) == most:
                 return keys, prefixes, last
             end = key.find(delimiter, len(prefix)) if delimiter else -1
             if end < 0:
@@ -195,9 +195,10 @@ class Handler(BaseHTTPRequestHandler):
             return self.fail(404, "NoSuchBucket")
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
         after = query.get("continuation-token") or query.get("start-after", "")
+        most = min(PAGE, int(query.get("max-keys", PAGE)))
         with LOCK:
             bucket = BUCKETS.get(name) or Bucket()
-            keys, prefixes, following = bucket.page(prefix, delimiter, after)
+            keys, prefixes, following = bucket.page(prefix, delimiter, after, most)
             found = [(key, bucket.objects[key]) for key in keys]
         parts = ["<?xml version='1.0' encoding='UTF-8'?><ListBucketResult>"]
         if following is not None:
