@@ -22,11 +22,13 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 
 pub(crate) use listing::{Listed, ListedFile, ListedStat, Listing, ListingMode, ListingOptions};
 pub(crate) use local::{FileId, LocalFiles, epoch_ms};
+pub(crate) use object::ObjectFiles;
+#[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
+pub(crate) use object::UnusableKey;
 #[cfg(feature = "benches")]
 pub(crate) use object::paged;
 #[cfg(test)]
 pub(crate) use object::tests::{ListedBy, listed_in_all_modes};
-pub(crate) use object::{ObjectFiles, UnusableKey};
 pub(crate) use overlay::{runtime_with_stores, with_stores};
 pub(crate) use reading::{FileContent, requests_at_once};
 

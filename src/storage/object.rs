@@ -20,6 +20,7 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 
+#[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
 pub(crate) use unusable::UnusableKey;
 use unusable::listed_or_unusable;
 

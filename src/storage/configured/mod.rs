@@ -9,7 +9,7 @@ mod properties;
 mod routes;
 #[cfg(feature = "aws")]
 mod s3;
-#[cfg(test)]
+#[cfg(all(test, feature = "aws", feature = "azure", feature = "gcp", feature = "http"))]
 mod tests;
 #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
 mod tolerant;
@@ -22,8 +22,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use datafusion::error::DataFusionError;
 use datafusion::execution::object_store::ObjectStoreRegistry;
+#[cfg(any(feature = "aws", feature = "azure", feature = "gcp", feature = "http"))]
+use object_store::ClientConfigKey;
+use object_store::ObjectStore;
 use object_store::memory::InMemory;
-use object_store::{ClientConfigKey, ObjectStore};
 use parking_lot::Mutex;
 use url::Url;
 
@@ -34,8 +36,10 @@ use self::vended::Vended;
 use crate::error::{Error, Result};
 
 /// A connection is given up after so long.
+#[cfg(any(feature = "aws", feature = "azure", feature = "gcp", feature = "http"))]
 const CONNECT_TIMEOUT: &str = "10 seconds";
 /// A request is given up after so long: table metadata can be large, and lines slow.
+#[cfg(any(feature = "aws", feature = "azure", feature = "gcp", feature = "http"))]
 const REQUEST_TIMEOUT: &str = "120 seconds";
 
 /// Properties for the locations that begin with a prefix, as a catalog vends them.
@@ -74,11 +78,11 @@ pub struct ConfiguredStores {
 }
 
 /// What one client is made with.
+#[cfg_attr(not(any(feature = "aws", feature = "azure", feature = "gcp")), allow(dead_code))]
 struct Settings<'a> {
     properties: &'a BTreeMap<String, String>,
     environment: bool,
     /// Where the credentials are renewed, and the prefix that they were vended for.
-    #[cfg_attr(not(any(feature = "aws", feature = "azure", feature = "gcp")), expect(dead_code))]
     vended: Option<(Arc<Vended>, String)>,
 }
 
@@ -200,22 +204,22 @@ impl ConfiguredStores {
     }
 }
 
+/// True for a property that belongs to a credential of any family.
+#[cfg_attr(not(any(feature = "aws", feature = "azure", feature = "gcp")), allow(unused_variables))]
 fn is_credential(key: &str) -> bool {
-    let mut is_credential = false;
     #[cfg(feature = "aws")]
-    {
-        is_credential |= s3::is_credential(key);
+    if s3::is_credential(key) {
+        return true;
     }
     #[cfg(feature = "azure")]
-    {
-        is_credential |= azure::is_credential(key);
+    if azure::is_credential(key) {
+        return true;
     }
     #[cfg(feature = "gcp")]
-    {
-        is_credential |= google::is_credential(key);
+    if google::is_credential(key) {
+        return true;
     }
-    let _ = key;
-    is_credential
+    false
 }
 
 /// Makes the client for a bucket.
@@ -260,12 +264,12 @@ fn without_user(endpoint: &str) -> String {
     }
 }
 
+#[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
 impl Settings<'_> {
     /// The client's time limits; where neither properties nor the environment have any, ours.
     ///
     /// # Errors
     /// When a property is no number.
-    #[cfg_attr(not(any(feature = "aws", feature = "azure", feature = "gcp")), expect(dead_code))]
     fn timeouts(
         &self,
         variables: &str,

@@ -1,5 +1,7 @@
 //! Iceberg's properties as one store's settings.
 
+#![cfg_attr(not(any(feature = "aws", feature = "azure", feature = "gcp")), allow(dead_code))]
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
