@@ -131,7 +131,8 @@ impl GlueClient {
         let request = self.signed(operation, body).await.map_err(GlueError::NotSent)?;
         let unanswered = |error: HttpError| match error.kind() {
             HttpErrorKind::Connect => {
-                GlueError::NotSent(format!("{} can't be reached: {}", printable(self.endpoint.as_str()), chain(&error)))
+                let endpoint = printable(self.endpoint.as_str());
+                GlueError::NotSent(format!("{endpoint} can't be reached: {}", chain(&error)))
             }
             _ => GlueError::NoAnswer(format!("no answer to {operation}: {}", chain(&error))),
         };
