@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
@@ -23,7 +24,7 @@ impl Process {
     fn start() -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/conformance/python/tables.py");
         let mut command = Command::new(python());
-        command.arg("-B").arg(script).env_remove("PYICEBERG_HOME").stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.arg("-B").arg(script).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         Self { _child: child, input, output }
@@ -41,11 +42,12 @@ impl Process {
     }
 }
 
-/// A process that has nothing to do, or the first that is done.
+/// A process that has nothing to do, or else one of them when it is done.
 fn idle() -> MutexGuard<'static, Option<Process>> {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
     let idle = PROCESSES.iter().find_map(|process| process.try_lock().ok());
-    let any = || PROCESSES[std::process::id() as usize % PROCESSES.len()].lock();
-    idle.unwrap_or_else(|| any().unwrap_or_else(std::sync::PoisonError::into_inner))
+    let any = || PROCESSES[NEXT.fetch_add(1, Ordering::Relaxed) % PROCESSES.len()].lock();
+    idle.unwrap_or_else(|| any().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// A table as PyIceberg sees it.
