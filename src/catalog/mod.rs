@@ -125,8 +125,15 @@ pub trait Catalog: Debug + Send + Sync {
 
     /// Tries to make `commit.new_metadata` the current metadata of the table that `base` is a view of.
     ///
+    /// It must happen only if the table still is what `base` shows: the same metadata file where a pointer is swapped, the same
+    /// uuid and the same snapshot for every expected ref where changes are applied to what is newest; anything else is
+    /// [`CommitOutcome::Conflict`]. A new metadata file gets a name that nobody uses, and never overwrites one. Once the
+    /// decisive request is sent, only the catalog's own word says that it did not happen: a time-out, a broken connection or
+    /// an error that could be either is [`CommitOutcome::Unknown`].
+    ///
     /// # Errors
-    /// Only when the commit certainly did not happen and trying again won't help.
+    /// Only when the commit certainly did not happen and trying again won't help, and [`Error::CommitMismatch`] when the
+    /// catalog did something else than it was asked for.
     async fn commit(
         &self,
         table: &TableName,
@@ -135,9 +142,9 @@ pub trait Catalog: Debug + Send + Sync {
         runtime: &Arc<RuntimeEnv>,
     ) -> Result<CommitOutcome>;
 
-    /// Checks that the newest metadata, which shows a commit whose answer was not seen, holds all that it should. Catalogs
-    /// that apply changes themselves look here for what else was lost with them; where a pointer is swapped only if it did not
-    /// move, nothing can be (the default).
+    /// Checks that the newest metadata, which shows a commit, holds all that it should. Asked after every commit, on the freshly
+    /// loaded table. Catalogs that apply changes themselves look here for what else was lost with them; where a pointer is
+    /// swapped only if it did not move, nothing can be (the default).
     ///
     /// # Errors
     /// [`Error::CommitMismatch`] when something that should have stayed is gone, or whether it is can't be told.

@@ -57,6 +57,12 @@ impl NewestMetadata {
         Ok(self)
     }
 
+    /// Takes newer metadata for what was seen last, and what it names for live.
+    pub(crate) async fn with_newer(mut self, newest: LoadedTable) -> Result<Self> {
+        self.add(newest).await?;
+        Ok(self)
+    }
+
     /// The newest metadata seen so far.
     pub(crate) fn seen(&self) -> &LoadedTable {
         &self.seen
