@@ -65,6 +65,16 @@ async fn only_strays_older_than_the_limit_go() {
 }
 
 #[tokio::test]
+async fn a_file_without_a_believable_age_stays() {
+    let mut table = with_strays(&["data/s.parquet"]);
+    // The epoch, seconds taken for milliseconds, and next year.
+    table.stray("data/epoch", 0).stray("data/seconds", BEGIN_MS / 1000).stray("data/future", NOW_MS + 365 * DAY_MS);
+    let outcome = Place::new(table).remove_orphans("").await;
+    assert_eq!(outcome.metrics["skipped_unknown_age_count"], 3);
+    outcome.took(&["data/s.parquet"]);
+}
+
+#[tokio::test]
 async fn files_of_staged_snapshots_and_delete_files_are_no_orphans() {
     let mut staged = history(2);
     staged.stage(day(1), ["a"]);
@@ -191,6 +201,14 @@ async fn of_a_list_of_files_old_ones_inside_the_table_count() {
     place.list(&list(BEGIN_MS)).await;
     place.remove_orphans(listed).await.took(&["data/s.parquet"]);
     assert!(beside.exists());
+}
+
+#[tokio::test]
+async fn a_list_that_shows_no_live_file_is_refused() {
+    let place = Place::new(with_strays(&["data/s.parquet"]));
+    place.list(&[(place.written.locate("data/s.parquet"), BEGIN_MS)]).await;
+    let call = place.call("remove_orphan_files", ", file_list_view => 'listed'");
+    place.is_refused(&call, "none of the 1 listed files is one of the table's 2 live files").await;
 }
 
 #[tokio::test]

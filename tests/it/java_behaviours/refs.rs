@@ -107,3 +107,21 @@ async fn heads_of_refs_are_no_ids_to_expire() {
         place.is_refused(&call, &format!("Cannot expire {id}. Still referenced by refs: [{name}]")).await;
     }
 }
+
+#[tokio::test]
+async fn a_minimum_below_one_never_takes_the_head() {
+    let property = |minimum: &str| {
+        let mut table = appends(2, &["a", "b"]).build();
+        table.property("history.expire.min-snapshots-to-keep", minimum);
+        Place::new(table)
+    };
+    property("0").expire(&all()).await.is(&[2], "L1", [0, 0, 0, 0, 1, 0]).refs(&["main"]);
+    let negative = property("-1");
+    negative.is_refused(&negative.call("expire_snapshots", &all()), "history.expire.min-snapshots-to-keep").await;
+    for minimum in [0, -1] {
+        let mut history = appends(2, &["a", "b"]);
+        history.set_ref("main", Ref::branch(2).min_snapshots_to_keep(minimum));
+        let place = Place::new(history.build());
+        place.is_refused(&place.call("expire_snapshots", &all()), "min-snapshots-to-keep").await;
+    }
+}
