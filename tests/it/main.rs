@@ -6,6 +6,7 @@
 mod api;
 mod cli;
 mod cli_catalogs;
+mod conformance;
 mod corpus;
 mod deletes;
 mod docs;
@@ -14,6 +15,7 @@ mod hostile;
 mod java_behaviours;
 mod model;
 mod property;
+mod proxy;
 mod pyiceberg;
 mod races;
 mod stores;
