@@ -53,6 +53,10 @@ pub fn parse_specification(text: &str) -> Result<(String, BTreeMap<String, Strin
     }
     let mut items = split_items(specification).into_iter();
     let kind = items.next().filter(|kind| !kind.is_empty()).ok_or_else(|| wrong("it has no specification"))?;
+    // Only an address or a location may hold a comma that no property follows.
+    if kind.contains(',') && property(kind).is_none() && !kind.contains([':', '/']) {
+        return Err(wrong("after its kind come key=value pairs"));
+    }
     let mut properties = BTreeMap::new();
     match property(kind) {
         Some((key, value)) => _ = properties.insert(key.to_string(), value.to_string()),
