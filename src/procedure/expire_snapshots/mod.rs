@@ -107,7 +107,11 @@ pub(crate) async fn run(handle: TableHandle, options: &ExpireSnapshots, context:
         }
         attempt += 1;
         let (table, retries) = (plan.table.name.clone(), retries(plan.metadata()));
-        let why = match commit(plan).await? {
+        let outcome = commit(plan).await.map_err(|error| match &unsettled {
+            Some(before) => Error::CommitUnknown { table: table.clone(), why: format!("{}; then {error}", before.why) },
+            None => error,
+        })?;
+        let why = match outcome {
             Attempt::Committed(committed) => return delete(*committed, context).await,
             Attempt::Conflict(why) => why,
             Attempt::Unsettled(lost) => {
