@@ -34,10 +34,15 @@ struct State {
     failed_ms: Option<i64>,
 }
 
+impl State {
+    fn new(credentials: Vec<StorageCredentials>) -> Self {
+        Self { credentials: Arc::new(credentials), fetched_ms: now_ms(), failed_ms: None }
+    }
+}
+
 impl Vended {
     pub(super) fn new(credentials: Vec<StorageCredentials>, source: Option<Arc<dyn CredentialSource>>) -> Self {
-        let state = State { credentials: Arc::new(credentials), fetched_ms: now_ms(), failed_ms: None };
-        Self { state: Mutex::new(state), source, renewing: tokio::sync::Mutex::default() }
+        Self { state: Mutex::new(State::new(credentials)), source, renewing: tokio::sync::Mutex::default() }
     }
 
     pub(super) fn credentials(&self) -> Arc<Vec<StorageCredentials>> {
@@ -47,6 +52,16 @@ impl Vended {
     /// The same source, with other credentials until it is asked.
     pub(super) fn with(&self, credential: StorageCredentials) -> Self {
         Self::new(vec![credential], self.source.clone())
+    }
+
+    /// Other credentials take the place of those there are, which serve nobody any more.
+    pub(super) fn replace(&self, credentials: Vec<StorageCredentials>) {
+        *self.state.lock() = State::new(credentials);
+    }
+
+    /// True when some credentials are for all locations.
+    pub(super) fn covers_all(&self) -> bool {
+        self.credentials().iter().any(|credential| credential.prefix.is_empty())
     }
 
     pub(super) fn can_renew(&self) -> bool {
@@ -67,9 +82,11 @@ impl Vended {
 
     fn is_due(&self, expires_ms: i64) -> bool {
         let (state, now) = (self.state.lock(), now_ms());
-        let before = RENEWED_BEFORE_MS.min((expires_ms - state.fetched_ms) / 2);
-        let may_ask = now >= expires_ms || state.failed_ms.is_none_or(|failed| now >= failed + RETRY_AFTER_MS);
-        self.source.is_some() && now >= expires_ms - before && may_ask
+        // The time comes from a server, and may be any number.
+        let before = (expires_ms.saturating_sub(state.fetched_ms) / 2).clamp(0, RENEWED_BEFORE_MS);
+        let may_ask =
+            now >= expires_ms || state.failed_ms.is_none_or(|failed| now >= failed.saturating_add(RETRY_AFTER_MS));
+        self.source.is_some() && now >= expires_ms.saturating_sub(before) && may_ask
     }
 
     /// Asks the source, unless another task just did.
@@ -84,7 +101,7 @@ impl Vended {
         let mut state = self.state.lock();
         match fresh {
             Ok(credentials) => {
-                *state = State { credentials: Arc::new(credentials), fetched_ms: now_ms(), failed_ms: None };
+                *state = State::new(credentials);
                 Ok(())
             }
             Err(error) => {
@@ -223,6 +240,19 @@ mod tests {
         assert_eq!(source.asked.load(Ordering::Relaxed), 1, "the next try comes later");
         let error = provider(-1, &source).get_credential().await.unwrap_err().to_string();
         assert!(error.contains("it is down"), "{error}");
+    }
+
+    #[test]
+    fn any_number_may_be_the_time_of_expiry() {
+        let vended = Vended::new(vec![], Some(Arc::<Source>::default() as _));
+        assert!(!vended.is_due(i64::MAX) && vended.is_due(i64::MIN));
+    }
+
+    #[tokio::test]
+    async fn credentials_that_were_replaced_are_used_no_more() {
+        let provider = provider(3_600_000, &Arc::default());
+        provider.vended.replace(vec![credential("fresh", 3_600_000)]);
+        assert_eq!(*provider.get_credential().await.unwrap(), "fresh");
     }
 
     #[test]
