@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
+use object_store::ObjectStoreExt;
 use serde_json::json;
 
 use super::server::{Reply, Server};
@@ -205,14 +206,83 @@ async fn listings_are_read_page_by_page() {
 
 #[tokio::test]
 async fn a_listing_that_never_ends_is_given_up() {
-    let page = Reply::ok(json!({"identifiers": [], "next-page-token": "same"}).to_string());
-    let server = plain_server([page.clone(), page, Reply::error(404, "NoSuchNamespaceException", "no db")]).await;
+    let page = |token: &str| Reply::ok(json!({"identifiers": [], "next-page-token": token}).to_string());
+    let pages = ["same", "same", "1", "2", "1"].map(page);
+    let replies = pages.into_iter().chain([Reply::error(404, "NoSuchNamespaceException", "no db")]);
+    let server = plain_server(replies).await;
     let lake = catalog(&server, &[]);
-    let error = lake.list_tables(&["db".into()], &runtime()).await.unwrap_err().to_string();
-    assert!(error.contains("same page again and again"), "{error}");
+    for _ in 0..2 {
+        let error = lake.list_tables(&["db".into()], &runtime()).await.unwrap_err().to_string();
+        assert!(error.contains("same page again and again"), "{error}");
+    }
     let error = lake.list_tables(&["db".into()], &runtime()).await.unwrap_err().to_string();
     assert!(error.contains("there is no such thing") && error.contains("no db"), "{error}");
     assert_eq!(server.lines()[1..3], ["GET /v1/namespaces/db/tables", "GET /v1/namespaces/db/tables?pageToken=same"]);
+}
+
+/// The key of each request to the server as if it were a store.
+fn keys_used(server: &Server) -> Vec<String> {
+    let asked = server.asked();
+    let signatures = asked.iter().filter_map(|asked| asked.header("authorization")?.split_once("Credential="));
+    signatures.map(|(_, credential)| credential.split('/').next().unwrap().to_string()).collect()
+}
+
+/// Servers that vend new keys with each answer must not cost new connections, and old keys are over.
+#[tokio::test]
+async fn fresh_keys_go_to_the_stores_that_are_there() {
+    let store = Server::start(vec![Reply::new(404, ""); 6]).await;
+    let keys = |number: u32| {
+        json!({"s3.access-key-id": format!("k{number}"), "s3.secret-access-key": "s", "s3.session-token": "t",
+            "s3.endpoint": store.uri, "s3.region": "r"})
+    };
+    let in_config = |number: u32| {
+        let mut told = answer(2, &simple());
+        told["config"] = keys(number);
+        Reply::ok(told.to_string())
+    };
+    let in_credentials = |number: u32| {
+        let mut told = answer(2, &simple());
+        told["storage-credentials"] = json!([{"prefix": "s3://b/t", "config": keys(number)}]);
+        Reply::ok(told.to_string())
+    };
+    let replies = [in_config(1), in_config(2), in_config(2), in_credentials(3), in_credentials(4), in_credentials(5)];
+    let server = plain_server(replies).await;
+    let lake = catalog(&server, &[("s3.access-key-id", "own"), ("s3.secret-access-key", "own")]);
+    let other = TableName { name: "u".into(), ..table() };
+    let mut made = vec![];
+    for table in [&table(), &table(), &other, &table(), &table(), &other] {
+        let stores = lake.load(table, &runtime()).await.unwrap().stores.unwrap();
+        let bucket = stores.get_store(&url::Url::parse("s3://b").unwrap()).unwrap();
+        assert!(bucket.head(&"t/x".into()).await.is_err());
+        made.push((stores, bucket));
+    }
+    let same = |a: usize, b: usize| {
+        let ((one, of_one), (other, of_other)) = (&made[a], &made[b]);
+        std::sync::Arc::ptr_eq(one, other) && std::sync::Arc::ptr_eq(of_one, of_other)
+    };
+    assert!(same(0, 1) && same(3, 4) && !same(1, 2) && !same(1, 3) && !same(4, 5));
+    assert_eq!(keys_used(&store), ["k1", "k2", "k2", "k3", "k4", "k5"]);
+    store.lines();
+}
+
+#[tokio::test]
+async fn keys_of_a_table_are_not_mixed_with_the_catalogs() {
+    let store = Server::start(vec![Reply::new(404, "")]).await;
+    let mut told = answer(2, &simple());
+    told["config"] = json!({"s3.access-key-id": "of-table", "s3.secret-access-key": "s"});
+    let server = plain_server([Reply::ok(told.to_string())]).await;
+    let own = [
+        ("s3.access-key-id", "own"),
+        ("s3.secret-access-key", "s"),
+        ("s3.session-token", "own"),
+        ("s3.endpoint", store.uri.as_str()),
+        ("s3.region", "r"),
+    ];
+    let stores = catalog(&server, &own).load(&table(), &runtime()).await.unwrap().stores.unwrap();
+    let bucket = stores.get_store(&url::Url::parse("s3://b").unwrap()).unwrap();
+    assert!(bucket.head(&"t/x".into()).await.is_err());
+    assert_eq!(keys_used(&store), ["of-table"]);
+    assert_eq!(store.asked()[0].header("x-amz-security-token"), None);
 }
 
 #[tokio::test]
