@@ -56,7 +56,10 @@ pub fn parse_specification(text: &str) -> Result<(String, BTreeMap<String, Strin
     let mut properties = BTreeMap::new();
     match property(kind) {
         Some((key, value)) => _ = properties.insert(key.to_string(), value.to_string()),
-        None => properties.extend(kind_properties(kind)),
+        None => {
+            let entries = kind_properties(kind).ok_or_else(|| wrong("after its kind come key=value pairs"))?;
+            properties.extend(entries.map(|(key, value)| (key.to_string(), value.to_string())));
+        }
     }
     for item in items {
         let (key, value) = property(item).ok_or_else(|| wrong("after its kind come key=value pairs"))?;
@@ -92,19 +95,19 @@ fn property(text: &str) -> Option<(&str, &str)> {
     is_key.then_some((key, value.trim()))
 }
 
-/// What the first item of a specification says.
-fn kind_properties(kind: &str) -> BTreeMap<String, String> {
+/// What the first item of a specification says; `None` when it is neither a kind nor an address.
+fn kind_properties(kind: &str) -> Option<impl Iterator<Item = (&'static str, &str)>> {
+    let is_word = kind.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
     let entries = match kind.split_once('+') {
         Some((kind @ ("rest" | "sql" | "glue" | "hive"), uri)) => vec![("type", kind), ("uri", uri)],
-        _ if location::split(kind).scheme.is_empty() && !kind.starts_with('/') && !kind.contains(':') => {
-            vec![("type", kind)]
-        }
+        _ if is_word => vec![("type", kind)],
+        _ if location::split(kind).scheme.is_empty() && !kind.starts_with('/') && !kind.contains(':') => return None,
         _ => match kind.split_once(':').map(|(scheme, _)| scheme) {
             Some("http" | "https" | "thrift" | "sqlite" | "postgresql" | "postgres" | "jdbc") => vec![("uri", kind)],
             _ => vec![("type", "hadoop"), ("warehouse", kind)],
         },
     };
-    entries.into_iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
+    Some(entries.into_iter())
 }
 
 /// The catalogs there are.
