@@ -193,7 +193,7 @@ impl ConfiguredStores {
 
     fn make_plain(&self, bucket: &Bucket) -> std::result::Result<Arc<dyn ObjectStore>, String> {
         // What can be renewed is vended, even if it came among the table's properties.
-        let vended = self.vended.can_renew().then(|| match self.vended.covers_all() {
+        let vended = self.vended.can_renew().then(|| match self.vended.covers_all(bucket.family()) {
             true => (Arc::clone(&self.vended), bucket.to_string()),
             false => {
                 let own = StorageCredentials { prefix: bucket.to_string(), properties: self.properties.clone() };

@@ -12,7 +12,8 @@ use async_trait::async_trait;
 use object_store::client::CredentialProvider;
 use parking_lot::Mutex;
 
-use super::{CredentialSource, StorageCredentials};
+use super::bucket::Family;
+use super::{CredentialSource, StorageCredentials, is_credential};
 
 /// Credentials are renewed so long before they expire, or after half of their time if that is shorter.
 const RENEWED_BEFORE_MS: i64 = 5 * 60 * 1000;
@@ -59,9 +60,13 @@ impl Vended {
         *self.state.lock() = State::new(credentials);
     }
 
-    /// True when some credentials are for all locations.
-    pub(super) fn covers_all(&self) -> bool {
-        self.credentials().iter().any(|credential| credential.prefix.is_empty())
+    /// True when some credentials are for all locations of a family.
+    pub(super) fn covers_all(&self, family: Family) -> bool {
+        let is_of_family = |key: &String| is_credential(key) && Family::of_key(key) == Some(family);
+        let covers = |credential: &StorageCredentials| {
+            credential.prefix.is_empty() && credential.properties.keys().any(is_of_family)
+        };
+        self.credentials().iter().any(covers)
     }
 
     pub(super) fn can_renew(&self) -> bool {
@@ -246,6 +251,17 @@ mod tests {
     fn any_number_may_be_the_time_of_expiry() {
         let vended = Vended::new(vec![], Some(Arc::<Source>::default() as _));
         assert!(!vended.is_due(i64::MAX) && vended.is_due(i64::MIN));
+    }
+
+    /// Those of a table in S3 say nothing of its files elsewhere.
+    #[test]
+    fn credentials_for_all_locations_are_for_their_family_alone() {
+        let properties = BTreeMap::from([("s3.access-key-id".to_string(), "k".to_string())]);
+        let vended = |prefix: &str| {
+            Vended::new(vec![StorageCredentials { prefix: prefix.into(), properties: properties.clone() }], None)
+        };
+        assert!(vended("").covers_all(Family::S3) && !vended("").covers_all(Family::Google));
+        assert!(!vended("s3://b").covers_all(Family::S3));
     }
 
     #[tokio::test]
