@@ -74,7 +74,7 @@ impl AnsweredTable {
 
     /// # Errors
     /// Why the answer can't be understood, or the error of metadata that can't be.
-    pub(super) fn parse(body: &[u8]) -> Result<Self, Unusable> {
+    fn parse(body: &[u8]) -> Result<Self, Unusable> {
         let answer: TableAnswer<'_> = serde_json::from_slice(body).map_err(|why| Unusable::Answer(why.to_string()))?;
         let location = answer.metadata_location.filter(|location| !location.is_empty());
         let location = location.ok_or_else(|| Unusable::Answer("it has no metadata-location".into()))?;

@@ -7,7 +7,7 @@ use object_store::ObjectStoreExt;
 use serde_json::json;
 
 use super::server::{Reply, Server};
-use super::{answer, catalog, metadata, plain_server, reply, runtime, table};
+use super::{answer, catalog, file, metadata, plain_server, reply, runtime, table};
 use crate::catalog::{Catalog, TableName};
 use crate::error::Error;
 
@@ -128,9 +128,10 @@ async fn an_answer_that_lacks_what_the_metadata_file_has_is_refused() {
     std::fs::create_dir(temp.path().join("metadata")).unwrap();
     let whole = metadata(folder, &[1, 2, 3], &[("main", 3), ("old", 1)], &[1]);
     std::fs::write(file(folder, 2), whole.to_string()).unwrap();
-    for (snapshots, refs, lacks) in
-        [(&[1, 3][..], &[("main", 3), ("old", 1)][..], "lacks snapshot 2"), (&[1, 2, 3], &[("main", 3)], "lacks ref old")]
-    {
+    for (snapshots, refs, lacks) in [
+        (&[1, 3][..], &[("main", 3), ("old", 1)][..], "lacks snapshot 2"),
+        (&[1, 2, 3], &[("main", 3)], "lacks ref old"),
+    ] {
         let server = plain_server([reply(2, &metadata(folder, snapshots, refs, &[1]))]).await;
         let error = catalog(&server, &[]).load(&table(), &runtime()).await.unwrap_err().to_string();
         assert!(error.contains(lacks) && error.contains("only a part"), "{error}");
