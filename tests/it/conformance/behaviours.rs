@@ -6,10 +6,10 @@ use iceberg_maintenance::Error;
 use iceberg_maintenance::catalog::CommitOutcome;
 use iceberg_maintenance::report::FileStatus;
 
-use super::hooked::Moment;
 use super::pair::{CatalogKind, Pair, StoreKind};
 use super::scene::{Scene, assert_clear};
 use super::tables::Tables;
+use crate::hooked::Moment;
 use crate::proxy::{Request, Seen, Verdict};
 
 /// What nobody needs goes, everything else stays, and each file that had to be read was read once.
@@ -267,7 +267,7 @@ fn refuse_commits(scene: &Scene) {
                 Moment::BeforeCommit(_) => {
                     Some(Err(Error::Catalog { catalog: "lake".into(), why: "not yours".into() }))
                 }
-                Moment::AfterCommit(_) => None,
+                _ => None,
             });
         }
         CatalogKind::FileSystem => (403, access_denied()),

@@ -4,7 +4,6 @@
 
 mod bad_input;
 mod behaviours;
-mod hooked;
 mod negative;
 mod pair;
 mod scene;

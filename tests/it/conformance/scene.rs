@@ -13,9 +13,9 @@ use iceberg_maintenance::{
     ConfiguredStores, Error, ExpireSnapshots, FixedClock, Maintenance, MaintenanceBuilder, RemoveOrphanFiles,
 };
 
-use super::hooked::HookedCatalog;
 use super::pair::{CatalogKind, Endpoints, Pair, SECRET};
 use super::tables::{TableState, Tables};
+use crate::hooked::HookedCatalog;
 use crate::proxy::{Proxy, Request};
 use crate::support::python_has;
 
