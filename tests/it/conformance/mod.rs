@@ -39,6 +39,7 @@ conformance! {
     file_system_on_seaweed: FileSystem, SeaweedS3, [race_on_the_wire, denied_deletes, denied_keys];
     file_system_on_ministack: FileSystem, MinistackS3, [race_on_the_wire, denied_deletes, denied_keys];
     file_system_on_gcs: FileSystem, Gcs, [race_on_the_wire, denied_deletes];
+    file_system_on_azurite: FileSystem, Azurite, [race_on_the_wire, denied_deletes];
     sqlite_on_local: Sqlite, Local, [];
     sqlite_on_seaweed: Sqlite, SeaweedS3, [denied_deletes, denied_keys];
     sqlite_on_gcs: Sqlite, Gcs, [denied_deletes];

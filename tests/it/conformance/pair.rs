@@ -34,6 +34,7 @@ pub enum StoreKind {
     MinistackS3,
     MotoS3,
     Gcs,
+    Azurite,
 }
 
 /// A catalog and the store that its tables lie in.
@@ -45,6 +46,11 @@ pub struct Pair {
 
 pub const USER: &str = "admin";
 pub const SECRET: &str = "adminsecret";
+
+const AZURE_CONTAINER: &str = "abfss://plain@devstoreaccount1.dfs.core.windows.net/";
+/// The account and the key that every emulator of Azure's storage has.
+const AZURE_ACCOUNT: &str = "AccountName=devstoreaccount1;\
+    AccountKey=Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
 /// Where each side finds a pair's servers.
 #[derive(Debug, Clone, Copy)]
@@ -102,6 +108,7 @@ impl StoreKind {
             Self::MinistackS3 => server("MINISTACK"),
             Self::MotoS3 => server("MOTO"),
             Self::Gcs => server("GCS"),
+            Self::Azurite => server("AZURITE"),
         }
     }
 
@@ -109,14 +116,19 @@ impl StoreKind {
         matches!(self, Self::SeaweedS3 | Self::MinistackS3 | Self::MotoS3)
     }
 
-    /// True where a key may hold `//`: SeaweedFS makes one slash of it, and so does a disk.
+    /// True where a key may hold `//` and a listing can go on behind it: SeaweedFS makes one slash of it, and so does a disk;
+    /// emulators of Azure, unlike Azure itself, begin no listing in the middle.
     pub fn keeps_double_slashes(self) -> bool {
         matches!(self, Self::MinistackS3 | Self::MotoS3 | Self::Gcs)
     }
 
     /// A bucket that has to be made first.
     pub fn bucket_to_create(self) -> Option<&'static str> {
-        matches!(self, Self::MinistackS3 | Self::MotoS3).then_some("plain")
+        match self {
+            Self::MinistackS3 | Self::MotoS3 => Some("s3://plain/"),
+            Self::Azurite => Some(AZURE_CONTAINER),
+            Self::Local | Self::SeaweedS3 | Self::Gcs => None,
+        }
     }
 }
 
@@ -136,9 +148,14 @@ impl Pair {
             set("gcs.service.host", at.store);
             set("gcs.no-auth", "true");
         }
+        if self.store == StoreKind::Azurite {
+            let endpoint = format!("BlobEndpoint={}/devstoreaccount1", at.store);
+            set("adls.connection-string", &format!("{AZURE_ACCOUNT};{endpoint}"));
+        }
         let below = |folder: &str| match self.store {
             StoreKind::Local => format!("file://{}", at.folder.display()),
             StoreKind::Gcs => format!("gs://plain/{folder}"),
+            StoreKind::Azurite => format!("{AZURE_CONTAINER}{folder}"),
             _ => format!("s3://plain/{folder}"),
         };
         match self.catalog {
@@ -217,8 +234,8 @@ impl Pair {
             // By itself it puts tables on this disk.
             set("tables", "s3://plain/java");
         }
-        if self.store == StoreKind::Gcs {
-            set("py-io-impl", "stores.GcsFileIO");
+        if matches!(self.store, StoreKind::Gcs | StoreKind::Azurite) {
+            set("py-io-impl", "stores.WebFileIO");
         }
         properties
     }

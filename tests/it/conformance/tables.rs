@@ -123,7 +123,7 @@ pub struct Tables {
     pub properties: BTreeMap<String, String>,
     /// `namespace.name`
     pub name: String,
-    /// What S3 must have before anything can be written.
+    /// What the store must have before anything can be written, as a location.
     pub bucket: Option<&'static str>,
 }
 

@@ -45,7 +45,8 @@ def create(catalog, table, bucket=None):
     """A table with four snapshots. Of the first's file nothing is left since the third, which is tagged `keep`; each of the
     others adds a file of ten rows."""
     if bucket:
-        stores.store_of(f"s3://{bucket}/", catalog)[0].create_bucket(bucket)
+        store, name, _ = stores.store_of(bucket, catalog)
+        store.create_bucket(name)
     connected = connect(catalog)
     try:
         connected.create_namespace_if_not_exists(table.split(".")[0])
@@ -63,7 +64,8 @@ def create(catalog, table, bucket=None):
 def create_empty(catalog, table, bucket=None):
     """A table without a snapshot."""
     if bucket:
-        stores.store_of(f"s3://{bucket}/", catalog)[0].create_bucket(bucket)
+        store, name, _ = stores.store_of(bucket, catalog)
+        store.create_bucket(name)
     connected = connect(catalog)
     connected.create_namespace_if_not_exists(table.split(".")[0])
     connected.create_table(table, rows(0, 0).schema, location_of(catalog, table))
