@@ -11,6 +11,7 @@ mod corpus;
 mod deletes;
 mod docs;
 mod generated;
+mod hooked;
 mod hostile;
 mod java_behaviours;
 mod model;
