@@ -98,12 +98,21 @@ pub enum Error {
         why: String,
     },
 
-    /// A location can't be used: no such scheme is registered, or the path can't be expressed in the store.
+    /// A location can't be used: its store can't be made, or the path can't be expressed in it.
     #[error("location {location} can't be used: {why}")]
     Location {
         /// The location.
         location: String,
         /// Why, and what to do.
+        why: String,
+    },
+
+    /// Nothing says how to reach a location.
+    #[error("there is no object store for {location}: {why}")]
+    NoStore {
+        /// The location.
+        location: String,
+        /// What would say it.
         why: String,
     },
 
@@ -277,6 +286,14 @@ impl Error {
     /// True when the call did its work except for some deletes (the command line exits with 1 instead of 2).
     pub fn is_partial(&self) -> bool {
         matches!(self, Error::PartialDelete { .. } | Error::Cancelled { .. })
+    }
+
+    /// True when a store doesn't know such a request.
+    #[cfg_attr(not(any(feature = "sql", feature = "glue")), allow(dead_code))]
+    pub(crate) fn is_unknown_to_the_store(&self) -> bool {
+        use object_store::Error::{NotImplemented, NotSupported};
+        let Error::Storage { source, .. } = self else { return false };
+        matches!(source.downcast_ref(), Some(NotImplemented { .. } | NotSupported { .. }))
     }
 
     /// True when a store said no for good: a write that was refused did not happen.

@@ -27,11 +27,12 @@ pub struct HookedCatalog {
     inner: Arc<dyn Catalog>,
     hook: Mutex<Hook>,
     moments: Mutex<Vec<Moment>>,
+    last_metadata: Arc<Mutex<Option<String>>>,
 }
 
 impl HookedCatalog {
     pub fn around(inner: Arc<dyn Catalog>) -> Self {
-        Self { inner, hook: Mutex::new(Box::new(|_| None)), moments: Mutex::default() }
+        Self { inner, hook: Mutex::new(Box::new(|_| None)), moments: Mutex::default(), last_metadata: Arc::default() }
     }
 
     pub fn on(&self, hook: impl FnMut(Moment) -> Instead + Send + 'static) {
@@ -51,6 +52,11 @@ impl HookedCatalog {
     /// How often it was asked whether a loaded table is still the current one.
     pub fn looks(&self) -> usize {
         self.count(|moment| matches!(moment, Moment::BeforeLook(_)))
+    }
+
+    /// The metadata that the last commit was to make the newest.
+    pub fn last_metadata(&self) -> Arc<Mutex<Option<String>>> {
+        Arc::clone(&self.last_metadata)
     }
 
     fn count(&self, is: fn(&Moment) -> bool) -> usize {
@@ -89,6 +95,7 @@ impl Catalog for HookedCatalog {
         commit: &TableCommit,
         runtime: &Arc<RuntimeEnv>,
     ) -> Result<CommitOutcome, Error> {
+        *self.last_metadata.lock().unwrap() = Some(commit.new_metadata.clone());
         if let Some(instead) = self.pass(Moment::BeforeCommit) {
             return instead;
         }

@@ -13,6 +13,7 @@ mod docs;
 mod generated;
 mod hooked;
 mod hostile;
+mod java_behaviours;
 mod model;
 mod property;
 mod proxy;

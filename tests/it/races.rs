@@ -230,6 +230,30 @@ async fn a_commit_that_never_arrived_is_made_again() {
 }
 
 #[tokio::test]
+async fn a_commit_that_arrives_late_is_finished() {
+    let scene = Scene::new(|_| {});
+    let (folder, late) = (scene.folder.clone(), scene.catalog.last_metadata());
+    let mut loads_after = 0;
+    scene.on(move |moment| match moment {
+        Moment::BeforeCommit(1) => Some(CommitOutcome::Unknown("time-out".into())),
+        // The looks that settle the outcome are over: planning again loads the table once more.
+        Moment::BeforeLoad(load) if load > 1 => {
+            loads_after += 1;
+            if loads_after == 5 {
+                let metadata = late.lock().unwrap().clone().unwrap();
+                std::fs::write(folder.join("metadata/v5.metadata.json"), metadata).unwrap();
+            }
+            None
+        }
+        _ => None,
+    });
+    let report = scene.expire().await.unwrap();
+    assert_eq!((report.metrics.deleted_snapshots_count, scene.catalog.commits()), (2, 1));
+    assert_eq!(scene.gone(), scene.dead_without(&[1, 2]));
+    scene.is_whole();
+}
+
+#[tokio::test]
 async fn an_outcome_that_stays_unknown_deletes_nothing() {
     for meanwhile in [false, true] {
         let scene = Scene::new(|_| {});

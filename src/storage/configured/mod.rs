@@ -1,5 +1,7 @@
 //! Object stores made from a location, Iceberg's own properties and the environment.
 
+#[cfg(feature = "aws")]
+pub(crate) mod aws;
 #[cfg(feature = "azure")]
 mod azure;
 mod bucket;
@@ -20,7 +22,6 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::error::DataFusionError;
 use datafusion::execution::object_store::ObjectStoreRegistry;
 #[cfg(any(feature = "aws", feature = "azure", feature = "gcp", feature = "http"))]
 use object_store::ClientConfigKey;
@@ -30,7 +31,8 @@ use parking_lot::Mutex;
 use url::Url;
 
 use self::bucket::{Bucket, Family};
-use self::properties::{Properties, overlaid};
+use self::properties::Properties;
+pub(crate) use self::properties::overlaid;
 use self::routes::Routes;
 use self::vended::Vended;
 use crate::error::{Error, Result};
@@ -84,15 +86,15 @@ struct Settings<'a> {
     environment: bool,
     /// Where the credentials are renewed, and the prefix that they were vended for.
     vended: Option<(Arc<Vended>, String)>,
+    /// The prefix that the properties were vended for names this very bucket, its host included.
+    #[cfg_attr(not(feature = "azure"), allow(dead_code))]
+    vended_by_name: bool,
 }
 
 impl ConfiguredStores {
     /// Stores with these properties: Iceberg's own `s3.*`, `client.*`, `adls.*` and `gcs.*`; others are ignored.
     pub fn new(properties: &BTreeMap<String, String>) -> Self {
-        let families = [Family::S3, Family::Azure, Family::Google];
-        let is_ours =
-            |key: &str| families.iter().any(|family| family.key_prefixes().iter().any(|begin| key.starts_with(begin)));
-        let properties = properties.iter().filter(|(key, _)| is_ours(key));
+        let properties = properties.iter().filter(|(key, _)| Family::of_key(key).is_some());
         Self {
             properties: properties.map(|(key, value)| (key.clone(), value.clone())).collect(),
             environment: false,
@@ -122,14 +124,28 @@ impl ConfiguredStores {
         Self { vended: Arc::new(Vended::new(credentials, source)), ..self }
     }
 
+    /// Hands fresh credentials for the same prefixes to the stores that are there.
+    #[cfg_attr(not(feature = "rest"), allow(dead_code))]
+    pub(crate) fn replace_credentials(&self, credentials: Vec<StorageCredentials>) {
+        self.vended.replace(credentials);
+    }
+
     /// # Errors
-    /// Why there is none.
-    fn store(&self, url: &Url) -> std::result::Result<Arc<dyn ObjectStore>, String> {
+    /// [`Error::NoStore`] when nothing is said of such a location, so that somebody else may know it; [`Error::Location`] when
+    /// what is said can't be followed.
+    fn store(&self, url: &Url) -> Result<Arc<dyn ObjectStore>> {
         let key = store_key(url);
         if let Some(store) = self.stores.lock().get(&key) {
             return Ok(Arc::clone(store));
         }
-        let store = self.make(&Bucket::parse(url)?)?;
+        let bucket = Bucket::parse(url).map_err(|why| Error::NoStore { location: printable(url), why })?;
+        let store = match self.make(&bucket) {
+            Ok(store) => store,
+            Err(why) if bucket.family().feature().is_some() || self.knows_nothing_of(&bucket) => {
+                return Err(Error::NoStore { location: printable(url), why });
+            }
+            Err(why) => return Err(Error::Location { location: printable(url), why }),
+        };
         // Another task may have made it meanwhile: one store serves all.
         Ok(Arc::clone(self.stores.lock().entry(key).or_insert(store)))
     }
@@ -167,6 +183,16 @@ impl ConfiguredStores {
         Ok(Arc::new(Routes::new(bucket.to_string(), routes?, fallback)))
     }
 
+    /// True when neither the environment nor credentials, own or vended, are there to reach a bucket with.
+    fn knows_nothing_of(&self, bucket: &Bucket) -> bool {
+        let of_family = |key: &String| bucket.family().key_prefixes().iter().any(|begin| key.starts_with(begin));
+        let has_credential =
+            |properties: &BTreeMap<String, String>| properties.keys().any(|key| of_family(key) && is_credential(key));
+        !self.environment
+            && !has_credential(&self.properties)
+            && !self.vended.credentials().iter().any(|vended| has_credential(&vended.properties))
+    }
+
     fn speaks_of(&self, family: Family) -> bool {
         let is_said =
             |begin: &&str| self.properties.iter().any(|(key, value)| key.starts_with(begin) && !value.is_empty());
@@ -183,12 +209,16 @@ impl ConfiguredStores {
     }
 
     fn make_plain(&self, bucket: &Bucket) -> std::result::Result<Arc<dyn ObjectStore>, String> {
-        // What expires and can be renewed is vended, even if it came among the table's properties.
-        let vended = self.vended.can_renew().then(|| {
-            let own = StorageCredentials { prefix: bucket.to_string(), properties: self.properties.clone() };
-            (Arc::new(self.vended.with(own)), bucket.to_string())
+        // What can be renewed is vended, even if it came among the table's properties.
+        let vended = self.vended.can_renew().then(|| match self.vended.covers_all(bucket.family()) {
+            true => (Arc::clone(&self.vended), bucket.to_string()),
+            false => {
+                let own = StorageCredentials { prefix: bucket.to_string(), properties: self.properties.clone() };
+                (Arc::new(self.vended.with(own)), bucket.to_string())
+            }
         });
-        make_client(bucket, &Settings { properties: &self.properties, environment: self.environment, vended })
+        let properties = &self.properties;
+        make_client(bucket, &Settings { properties, environment: self.environment, vended, vended_by_name: false })
     }
 
     fn make_vended(
@@ -197,16 +227,17 @@ impl ConfiguredStores {
         prefix: String,
         own: &BTreeMap<String, String>,
     ) -> std::result::Result<Arc<dyn ObjectStore>, String> {
-        let properties = overlaid(&self.properties, own, is_credential);
+        let properties = &overlaid(&self.properties, own);
+        let vended_by_name = bucket.is_named_by(&prefix);
         let has_credential = own.keys().any(|key| is_credential(key));
         let vended = has_credential.then(|| (Arc::clone(&self.vended), prefix));
-        make_client(bucket, &Settings { properties: &properties, environment: self.environment, vended })
+        make_client(bucket, &Settings { properties, environment: self.environment, vended, vended_by_name })
     }
 }
 
 /// True for a property that belongs to a credential of any family.
 #[cfg_attr(not(any(feature = "aws", feature = "azure", feature = "gcp")), allow(unused_variables))]
-fn is_credential(key: &str) -> bool {
+pub(crate) fn is_credential(key: &str) -> bool {
     #[cfg(feature = "aws")]
     if s3::is_credential(key) {
         return true;
@@ -313,11 +344,11 @@ impl ObjectStoreRegistry for ConfiguredStores {
         self.stores
             .lock()
             .remove(&store_key(url))
-            .ok_or_else(|| location_error(url, "no store is registered for it".into()))
+            .ok_or_else(|| Error::NoStore { location: printable(url), why: "none is registered".into() }.into())
     }
 
     fn get_store(&self, url: &Url) -> datafusion::error::Result<Arc<dyn ObjectStore>> {
-        self.store(url).map_err(|why| location_error(url, why))
+        Ok(self.store(url)?)
     }
 }
 
@@ -326,8 +357,9 @@ fn store_key(url: &Url) -> String {
     Bucket::parse(url).map_or_else(|_| url[..url::Position::BeforePath].to_string(), |bucket| bucket.to_string())
 }
 
-fn location_error(url: &Url, why: String) -> DataFusionError {
+/// A URL as messages show it: without a password.
+fn printable(url: &Url) -> String {
     let mut shown = url.clone();
     let _ = shown.set_password(None);
-    DataFusionError::from(Error::Location { location: shown.to_string(), why })
+    shown.to_string()
 }
