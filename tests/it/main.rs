@@ -7,6 +7,7 @@ mod api;
 mod cli;
 mod cli_catalogs;
 mod corpus;
+mod decisions;
 mod deletes;
 mod docs;
 mod generated;

@@ -1,0 +1,1 @@
+//! Family B, expiry: which snapshots, refs and log entries go.
