@@ -13,7 +13,7 @@ use crate::deletion::{DeletionPlan, Limits, NewestMetadata};
 use crate::error::{Error, Result};
 use crate::procedure::require_gc;
 use crate::reachability::{FileIdentity, ListedManifests, Reading, list_manifests};
-use crate::report::{FileOutcome, Metrics, Operation, Report};
+use crate::report::{FileOutcome, FileStatus, Metrics, Operation, Report, SkipReason};
 use crate::retention::{RefDecision, RetentionDecision, SnapshotDecision, choose_expired, unused_partition_specs};
 use crate::storage::Stores;
 use crate::table::{MetadataChange, MetadataLogEntry, PathRules, RefKind, Snapshot, TableMetadata};
@@ -199,8 +199,11 @@ pub(super) async fn plan(
         if metadata.properties().delete_metadata_after_commit() { &changed.dropped_log_entries } else { &[] };
     let history = History { metadata: &metadata, gone: &gone, staying: &staying, dropped };
     let mut search = DeadFileSearch::new(history, &retained, &identity, &roots, task);
-    let files = if change.is_empty() { vec![] } else { search.run().await? };
+    let mut files = if change.is_empty() { vec![] } else { search.run().await? };
     notices.append(&mut search.notices);
+    if !options.delete_files {
+        notices.extend(leave_behind(&mut files));
+    }
 
     let mut metrics = search.metrics;
     metrics.deleted_snapshots_count = gone.len() as u64;
@@ -226,6 +229,21 @@ pub(super) async fn plan(
     };
     let (options, task) = (options.clone(), Arc::clone(task));
     Ok(ExpirePlan { table, handle, task, options, decision, commit, deletion, checked, metrics, notices })
+}
+
+/// Marks all files as such that stay, and says so.
+fn leave_behind(files: &mut [FileOutcome]) -> Option<String> {
+    let mut count = 0_usize;
+    for file in files.iter_mut().filter(|file| file.status == FileStatus::Planned) {
+        file.status = FileStatus::Spared(SkipReason::LeftBehind);
+        count += 1;
+    }
+    (count > 0).then(|| {
+        format!(
+            "delete_files => false: only the metadata changes. {count} files that only expired snapshots need stay behind; \
+             remove_orphan_files deletes them later"
+        )
+    })
 }
 
 /// The session's floor holds for every snapshot, whichever rule lets it go.
