@@ -350,3 +350,74 @@ async fn b049_a_time_that_the_clocks_skip_is_refused_and_one_that_they_repeat_is
     let outcome = berlin("2025-10-26 02:30:00").run().await;
     assert!(outcome.notice("older_than = ").contains("2025-10-26T00:30:00"), "{:?}", outcome.notices);
 }
+
+#[tokio::test]
+async fn b052_a_snapshot_that_something_still_reads_stays_when_it_is_named() {
+    let mut history = history(2);
+    for day in 1..10 {
+        history.append(days_ago(20 - day), [format!("f{day}")]);
+    }
+    // The compaction that began at 5 is not done; 6 to 9 removed what it reads.
+    history.delete_files(days_ago(5), ["f1", "f2"]);
+    let arguments = format!("{}, protected_snapshot_ids => [5]", expire_all());
+    let outcome = Case::of(history.build()).expire(&arguments).run().await;
+    let gone = lists([1, 2, 3, 4, 6, 7, 8, 9]);
+    outcome.assert(Left { snapshots: &[5, 10], refs: &["main"], gone: &texts(&gone) });
+    assert_eq!(outcome.reasons[&5], "keep: protected: among protected_snapshot_ids");
+}
+
+#[tokio::test]
+async fn b052_protection_holds_beside_every_other_rule() {
+    let tagged = || {
+        let mut history = daily(5);
+        history.set_ref("old", Ref::tag(2).max_ref_age_ms(1));
+        history.build()
+    };
+    let outcome = Case::of(tagged()).expire(&format!("{}, protected_snapshot_ids => [2, 5]", expire_all())).run().await;
+    outcome.assert(Left { snapshots: &[2, 5], refs: &["main"], gone: &["list 1", "list 3", "list 4"] });
+
+    let range = format!("from_timestamp => {}, to_timestamp => {NOW_MS}, protected_snapshot_ids => [3]", days_ago(9));
+    let outcome = Case::of(daily(5).build()).expire(&range).run().await;
+    outcome.assert(Left { snapshots: &[3, 5], refs: &["main"], gone: &["list 1", "list 2", "list 4"] });
+
+    let outcome = Case::of(daily(5).build()).expire("snapshot_ids => [1], protected_snapshot_ids => [3]").run().await;
+    outcome.assert(Left { snapshots: &[2, 3, 4, 5], refs: &["main"], gone: &["list 1"] });
+}
+
+#[tokio::test]
+async fn b052_a_protected_snapshot_that_does_not_exist_or_is_to_go_is_refused() {
+    for (arguments, says) in [
+        (
+            format!("{}, protected_snapshot_ids => [5, 77]", expire_all()),
+            "snapshot 77 of protected_snapshot_ids does not exist",
+        ),
+        (
+            "snapshot_ids => [1, 2], protected_snapshot_ids => [2]".into(),
+            "snapshot 2 is in snapshot_ids and in protected_snapshot_ids",
+        ),
+    ] {
+        let error = Case::of(daily(5).build()).expire(&arguments).refused().await;
+        assert!(error.contains(says), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn b052_a_session_can_have_a_floor_below_which_nothing_expires() {
+    let case = Case::of(daily(5).build()).set("SET iceberg_maintenance.expire_snapshots_min_retention = '3d'");
+    let error = case.expire("snapshot_ids => [3, 4]").refused().await;
+    assert!(error.contains("shorter than the minimum retention") && error.contains("snapshot"), "{error}");
+}
+
+#[tokio::test]
+async fn b053_a_reader_sees_beforehand_that_its_offset_would_go_and_can_hold_it_by_a_tag_or_by_its_id() {
+    // The reader has read up to 3 of 8.
+    let outcome = Case::of(daily(8).build()).expire(&expire_all()).run().await;
+    assert_eq!(outcome.reasons[&3], "expire: older than the age limit of branch main and beyond its minimum");
+    assert_eq!(outcome.snapshots, [8].into());
+
+    let mut marked = daily(8);
+    marked.tag("reader", 3);
+    assert_eq!(Case::of(marked.build()).expire(&expire_all()).run().await.snapshots, [3, 8].into());
+    let held = format!("{}, protected_snapshot_ids => [3, 4, 5, 6, 7]", expire_all());
+    assert_eq!(Case::of(daily(8).build()).expire(&held).run().await.snapshots, (3..9).collect());
+}

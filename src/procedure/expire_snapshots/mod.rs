@@ -295,6 +295,7 @@ impl Procedure for ExpireSnapshotsProcedure {
             retain_last: arguments.integer("retain_last"),
             snapshot_ids: arguments.ids("snapshot_ids"),
             made_between_ms: range(&arguments)?,
+            protected_snapshot_ids: arguments.ids("protected_snapshot_ids").unwrap_or_default(),
             clean_expired_metadata: arguments.boolean("clean_expired_metadata").unwrap_or(false),
         };
         Ok(Arc::new(ExpireSnapshotsCall {
@@ -407,6 +408,7 @@ const PARAMETERS: &[Parameter] = &[
         "with to_timestamp: expire exactly the snapshots made between the two, heads of refs excepted",
     ),
     parameter("to_timestamp", ParameterKind::Timestamp, None, "the other end of from_timestamp"),
+    parameter("protected_snapshot_ids", ParameterKind::Ids, None, "these snapshots stay, whatever the other rules say"),
     parameter(
         "delete_files",
         ParameterKind::Boolean,
