@@ -296,6 +296,7 @@ impl Procedure for ExpireSnapshotsProcedure {
             snapshot_ids: arguments.ids("snapshot_ids"),
             made_between_ms: range(&arguments)?,
             protected_snapshot_ids: arguments.ids("protected_snapshot_ids").unwrap_or_default(),
+            ignore_streaming_checkpoints: arguments.boolean("ignore_streaming_checkpoints").unwrap_or(false),
             clean_expired_metadata: arguments.boolean("clean_expired_metadata").unwrap_or(false),
         };
         Ok(Arc::new(ExpireSnapshotsCall {
@@ -409,6 +410,12 @@ const PARAMETERS: &[Parameter] = &[
     ),
     parameter("to_timestamp", ParameterKind::Timestamp, None, "the other end of from_timestamp"),
     parameter("protected_snapshot_ids", ParameterKind::Ids, None, "these snapshots stay, whatever the other rules say"),
+    parameter(
+        "ignore_streaming_checkpoints",
+        ParameterKind::Boolean,
+        None,
+        "let the last checkpoints of Flink jobs go like any other snapshot",
+    ),
     parameter(
         "delete_files",
         ParameterKind::Boolean,

@@ -14,7 +14,9 @@ use crate::error::{Error, Result};
 use crate::procedure::require_gc;
 use crate::reachability::{FileIdentity, ListedManifests, Reading, list_manifests};
 use crate::report::{FileOutcome, FileStatus, Metrics, Operation, Report, SkipReason};
-use crate::retention::{RefDecision, RetentionDecision, SnapshotDecision, choose_expired, unused_partition_specs};
+use crate::retention::{
+    Reason, RefDecision, RetentionDecision, SnapshotDecision, choose_expired, unused_partition_specs,
+};
 use crate::storage::Stores;
 use crate::table::{MetadataChange, MetadataLogEntry, PathRules, RefKind, Snapshot, TableMetadata};
 
@@ -178,6 +180,7 @@ pub(super) async fn plan(
         metadata.snapshots().iter().partition(|snapshot| expired.contains(&snapshot.snapshot_id));
     let mut notices = table.notices.clone();
     notices.push(options.policy.describe(&metadata, now_ms));
+    notices.extend(kept_for_streaming(&decision));
     notices.extend(decision.refs.iter().filter(|r| r.reason.removes()).map(|gone| {
         let kind = if gone.kind == RefKind::Tag { "tag" } else { "branch" };
         format!("{kind} {} goes: {}", gone.name, gone.reason)
@@ -242,6 +245,22 @@ fn leave_behind(files: &mut [FileOutcome]) -> Option<String> {
         format!(
             "delete_files => false: only the metadata changes. {count} files that only expired snapshots need stay behind; \
              remove_orphan_files deletes them later"
+        )
+    })
+}
+
+/// Says which snapshots stay for no other reason than a streaming job.
+fn kept_for_streaming(decision: &RetentionDecision) -> Option<String> {
+    let jobs = decision.snapshots.iter().filter_map(|snapshot| match &snapshot.reason {
+        Reason::StreamingCheckpoint { job } | Reason::AfterStreamingCheckpoint { job } => Some(job.as_str()),
+        _ => None,
+    });
+    let (count, jobs) = (jobs.clone().count(), jobs.collect::<BTreeSet<_>>());
+    (count > 0).then(|| {
+        format!(
+            "{count} snapshots stay so that Flink jobs find their last checkpoint ({}); ignore_streaming_checkpoints => true \
+             lets them go",
+            jobs.into_iter().collect::<Vec<_>>().join(", ")
         )
     })
 }
