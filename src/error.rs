@@ -76,7 +76,7 @@ pub enum Error {
     },
 
     /// Reading, listing or writing failed in the store or the file system.
-    #[error("{action} {path} failed: {source}")]
+    #[error("{action} {path} failed: {}", in_one_line(&source.to_string()))]
     Storage {
         /// What was tried: "reading", "listing", "writing", …
         action: &'static str,
@@ -244,6 +244,23 @@ pub enum Error {
     Engine(Arc<DataFusionError>),
 }
 
+/// A cause in one line. Object stores answer in XML, of which the code and the message are kept.
+fn in_one_line(cause: &str) -> String {
+    let between = |open: &str, close: &str| {
+        let (_, rest) = cause.split_once(open)?;
+        rest.split_once(close).map(|(inner, _)| inner)
+    };
+    let answer = cause.find("<?xml").or_else(|| cause.find("<Error>"));
+    let text = match (answer, between("<Code>", "</Code>")) {
+        (Some(begin), Some(code)) => {
+            let message = between("<Message>", "</Message>").filter(|message| *message != code);
+            format!("{}{code}{}", &cause[..begin], message.map(|text| format!(", {text}")).unwrap_or_default())
+        }
+        _ => cause.to_string(),
+    };
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 impl Error {
     /// True when a file or folder is missing, whichever layer noticed.
     pub fn is_not_found(&self) -> bool {
@@ -334,5 +351,20 @@ impl From<DataFusionError> for Error {
 impl From<datafusion::arrow::error::ArrowError> for Error {
     fn from(error: datafusion::arrow::error::ArrowError) -> Self {
         DataFusionError::from(error).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_s_answer_is_told_in_one_line() {
+        let answer = "status code: 404 Not Found: <?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>NoSuchBucket</Code>\
+                      <Message>The specified bucket does not exist</Message><Resource>/b</Resource></Error>";
+        let told = "status code: 404 Not Found: NoSuchBucket, The specified bucket does not exist";
+        assert_eq!(in_one_line(answer), told);
+        assert_eq!(in_one_line("403: <Error><Code>Denied</Code></Error>"), "403: Denied");
+        assert_eq!(in_one_line("two\n  lines, <no> XML"), "two lines, <no> XML");
     }
 }

@@ -254,6 +254,9 @@ impl Maintenance {
     /// [`Error::CommitUnknown`] when the newest metadata doesn't show the commit.
     pub async fn confirm_commit(&self, plan: ExpirePlan) -> Result<CommittedExpiry> {
         let newest = plan.load_newest().await?;
+        if plan.commit_request().contradicted_by(&newest.metadata).is_none() {
+            plan.verify(&newest).await?;
+        }
         expire_snapshots::confirm(plan, newest)
     }
 

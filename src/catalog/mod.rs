@@ -100,10 +100,7 @@ impl LoadedTable {
 
     /// The session's context with the table's own stores in it.
     pub(crate) fn task(&self, task: &Arc<TaskContext>) -> Arc<TaskContext> {
-        match &self.stores {
-            Some(stores) => with_stores(task, Arc::clone(stores)),
-            None => Arc::clone(task),
-        }
+        with_stores(task, self.stores.as_ref())
     }
 
     /// True when both are the same state of the table.
@@ -137,6 +134,23 @@ pub trait Catalog: Debug + Send + Sync {
         commit: &TableCommit,
         runtime: &Arc<RuntimeEnv>,
     ) -> Result<CommitOutcome>;
+
+    /// Checks that the newest metadata, which shows a commit whose answer was not seen, holds all that it should. Catalogs
+    /// that apply changes themselves look here for what else was lost with them; where a pointer is swapped only if it did not
+    /// move, nothing can be (the default).
+    ///
+    /// # Errors
+    /// [`Error::CommitMismatch`] when something that should have stayed is gone, or whether it is can't be told.
+    async fn verify(
+        &self,
+        base: &LoadedTable,
+        commit: &TableCommit,
+        newest: &LoadedTable,
+        runtime: &Arc<RuntimeEnv>,
+    ) -> Result<()> {
+        let _ = (base, commit, newest, runtime);
+        Ok(())
+    }
 
     /// The namespaces directly below one, each with all its parts; those at the top for an empty `parent`.
     ///
@@ -189,6 +203,16 @@ impl TableHandle {
         runtime: &Arc<RuntimeEnv>,
     ) -> Result<CommitOutcome> {
         self.catalog.commit(&self.name, base, commit, runtime).await
+    }
+
+    pub(crate) async fn verify(
+        &self,
+        base: &LoadedTable,
+        commit: &TableCommit,
+        newest: &LoadedTable,
+        runtime: &Arc<RuntimeEnv>,
+    ) -> Result<()> {
+        self.catalog.verify(base, commit, newest, runtime).await
     }
 
     pub(crate) async fn is_current(&self, loaded: &LoadedTable, runtime: &Arc<RuntimeEnv>) -> Result<bool> {

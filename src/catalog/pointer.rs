@@ -20,9 +20,6 @@ use crate::storage::configured::ConfiguredStores;
 use crate::storage::{Stores, runtime_with_stores};
 use crate::table::{Location, TableMetadata};
 
-/// What the properties begin with that say how to reach object stores.
-const STORE_PREFIXES: [&str; 4] = ["s3.", "client.", "adls.", "gcs."];
-
 /// How long to wait before each look at a pointer whose swap was not answered.
 pub(super) const PAUSES_BEFORE_LOOKING: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(100), Duration::from_millis(300), Duration::from_millis(600)];
@@ -38,12 +35,7 @@ impl MetadataFiles {
     /// Stores come from the properties and, for what these leave open, the environment; without a property that speaks
     /// of stores they are the session's.
     pub(super) fn new(catalog: &str, properties: &BTreeMap<String, String>) -> Self {
-        let is_about_stores = |key: &String| STORE_PREFIXES.iter().any(|prefix| key.starts_with(prefix));
-        let stores = properties.keys().any(is_about_stores).then(|| {
-            let stores: Arc<dyn ObjectStoreRegistry> = Arc::new(ConfiguredStores::new(properties).with_environment());
-            stores
-        });
-        Self { catalog: catalog.into(), stores }
+        Self { catalog: catalog.into(), stores: ConfiguredStores::of_catalog(properties) }
     }
 
     /// The stores of all tables, if the properties name them.
@@ -118,10 +110,7 @@ impl MetadataFiles {
     }
 
     fn files(&self, runtime: &Arc<RuntimeEnv>) -> Stores {
-        Stores::new(match &self.stores {
-            Some(stores) => runtime_with_stores(runtime, Arc::clone(stores)),
-            None => Arc::clone(runtime),
-        })
+        Stores::new(runtime_with_stores(runtime, self.stores.as_ref()))
     }
 }
 

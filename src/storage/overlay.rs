@@ -9,8 +9,11 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use object_store::ObjectStore;
 use url::Url;
 
-/// The same context, whose files are looked for in `stores` first.
-pub(crate) fn with_stores(task: &Arc<TaskContext>, stores: Arc<dyn ObjectStoreRegistry>) -> Arc<TaskContext> {
+/// The same context, whose files are looked for in `stores` first, if there are any.
+pub(crate) fn with_stores(task: &Arc<TaskContext>, stores: Option<&Arc<dyn ObjectStoreRegistry>>) -> Arc<TaskContext> {
+    if stores.is_none() {
+        return Arc::clone(task);
+    }
     Arc::new(TaskContext::new(
         task.task_id(),
         task.session_id(),
@@ -23,8 +26,12 @@ pub(crate) fn with_stores(task: &Arc<TaskContext>, stores: Arc<dyn ObjectStoreRe
     ))
 }
 
-/// The same runtime, whose files are looked for in `stores` first.
-pub(crate) fn runtime_with_stores(runtime: &Arc<RuntimeEnv>, stores: Arc<dyn ObjectStoreRegistry>) -> Arc<RuntimeEnv> {
+/// The same runtime, whose files are looked for in `stores` first, if there are any.
+pub(crate) fn runtime_with_stores(
+    runtime: &Arc<RuntimeEnv>,
+    stores: Option<&Arc<dyn ObjectStoreRegistry>>,
+) -> Arc<RuntimeEnv> {
+    let Some(stores) = stores.map(Arc::clone) else { return Arc::clone(runtime) };
     let registry = Overlay { stores, session: Arc::clone(&runtime.object_store_registry) };
     Arc::new(RuntimeEnv { object_store_registry: Arc::new(registry), ..runtime.as_ref().clone() })
 }

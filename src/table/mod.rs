@@ -8,6 +8,7 @@ mod properties;
 mod summary;
 
 pub use change::{ChangedMetadata, MetadataChange};
+#[cfg(feature = "glue")]
 pub(crate) use document::Document;
 pub use location::{FilePrefix, Location, PathRules, Root, Roots};
 pub(crate) use metadata::TableIdentity;

@@ -6,6 +6,7 @@
 mod api;
 mod cli;
 mod cli_catalogs;
+mod conformance;
 mod corpus;
 mod decisions;
 mod deletes;
@@ -14,6 +15,7 @@ mod generated;
 mod hostile;
 mod model;
 mod property;
+mod proxy;
 mod pyiceberg;
 mod races;
 mod stores;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use datafusion::arrow::array::{Array, RecordBatch};
@@ -110,13 +110,18 @@ pub fn python() -> String {
 
 /// True when Python has all of these packages. In CI a missing one fails the test; elsewhere the reason is printed.
 pub fn python_has(packages: &[&str]) -> bool {
+    // Importing them takes seconds, and many tests ask.
+    static ASKED: Mutex<BTreeMap<String, Result<(), String>>> = Mutex::new(BTreeMap::new());
     let program = format!("import {}", packages.join(", "));
-    let outcome = std::process::Command::new(python()).args(["-c", &program]).output();
-    let why = match &outcome {
-        Ok(output) if output.status.success() => return true,
-        Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_string(),
-        Err(error) => error.to_string(),
-    };
+    let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
+    let outcome = asked.entry(program).or_insert_with_key(|program| {
+        match std::process::Command::new(python()).args(["-c", program]).output() {
+            Ok(output) if output.status.success() => Ok(()),
+            Ok(output) => Err(String::from_utf8_lossy(&output.stderr).trim().to_string()),
+            Err(error) => Err(error.to_string()),
+        }
+    });
+    let Err(why) = outcome else { return true };
     let message = format!(
         "{} can't import {packages:?} ({why}). Set ICEBERG_MAINTENANCE_PYTHON to a Python that can, as .ci/run does",
         python()

@@ -56,10 +56,7 @@ impl FileSystemCatalog {
     }
 
     fn stores(&self, runtime: &Arc<RuntimeEnv>) -> Stores {
-        Stores::new(match &self.stores {
-            Some(stores) => runtime_with_stores(runtime, Arc::clone(stores)),
-            None => Arc::clone(runtime),
-        })
+        Stores::new(runtime_with_stores(runtime, self.stores.as_ref()))
     }
 
     fn location(&self, table: &TableName) -> Result<Location> {

@@ -130,7 +130,10 @@ impl GlueClient {
     async fn send(&self, operation: &str, body: Bytes) -> Result<String, GlueError> {
         let request = self.signed(operation, body).await.map_err(GlueError::NotSent)?;
         let unanswered = |error: HttpError| match error.kind() {
-            HttpErrorKind::Connect => GlueError::NotSent(format!("it can't be reached: {}", chain(&error))),
+            HttpErrorKind::Connect => {
+                let endpoint = printable(self.endpoint.as_str());
+                GlueError::NotSent(format!("{endpoint} can't be reached: {}", chain(&error)))
+            }
             _ => GlueError::NoAnswer(format!("no answer to {operation}: {}", chain(&error))),
         };
         let (head, body) = self.http.execute(request).await.map_err(unanswered)?.into_parts();

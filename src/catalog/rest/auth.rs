@@ -66,7 +66,7 @@ impl Auth {
     /// Which property is wrong, missing or not supported.
     pub(super) fn new(settings: &Settings) -> Result<Self, String> {
         let property = |key: &str| settings.properties.get(key).filter(|value| !value.is_empty());
-        if let Some(kind) = property("rest.auth.type").or_else(|| property("auth.type"))
+        if let Some(kind) = property("rest.auth.type")
             && !["none", "oauth2", "sigv4"].iter().any(|known| kind.eq_ignore_ascii_case(known))
         {
             return Err(format!(

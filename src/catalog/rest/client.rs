@@ -55,7 +55,6 @@ pub(super) struct Request {
 }
 
 /// An answer that arrived completely.
-#[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
@@ -282,16 +281,15 @@ impl Answer {
 
 /// The values of properties that are none of anybody's business. Very short ones would garble every message.
 fn secrets(properties: &Properties) -> Vec<String> {
-    let is_secret = |key: &str| {
-        key.starts_with("header.")
-            || ["secret", "token", "credential", "password"].iter().any(|word| key.to_ascii_lowercase().contains(word))
-    };
+    const WORDS: [&str; 8] =
+        ["secret", "token", "credential", "password", "authorization", "cookie", "api-key", "apikey"];
+    let is_secret = |key: &str| WORDS.iter().any(|word| key.to_ascii_lowercase().contains(word));
     let values = properties.iter().filter(|(key, _)| is_secret(key)).map(|(_, value)| value.as_str());
     let parts = values.flat_map(|value| [value, value.split_once(':').map_or("", |(_, secret)| secret)]);
     parts.filter(|part| part.len() >= 4 && !matches!(*part, "true" | "false")).map(str::to_string).collect()
 }
 
-pub(super) fn is_unauthenticated(status: StatusCode) -> bool {
+fn is_unauthenticated(status: StatusCode) -> bool {
     matches!(status.as_u16(), 401 | TOKEN_EXPIRED)
 }
 

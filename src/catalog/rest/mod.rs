@@ -24,7 +24,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::execution::TaskContext;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use tokio::sync::OnceCell;
@@ -36,7 +35,8 @@ use self::settings::Settings;
 use self::tables::{AnsweredTable, KnownStores, Unusable, ask_for_table};
 use super::{Catalog, CommitOutcome, LoadedTable, TableCommit, TableName};
 use crate::error::{Error, Result};
-use crate::storage::Stores;
+use crate::storage::{Stores, runtime_with_stores};
+use crate::table::TableMetadata;
 
 /// Up to so many snapshots are removed one by one without asking whether the server takes several at once.
 const FEW_SNAPSHOTS: usize = 20;
@@ -115,6 +115,21 @@ impl RestCatalog {
         loaded.version = etag.unwrap_or_default().to_string();
         loaded.stores = stores;
         Ok(loaded)
+    }
+
+    /// Compares what the server has after a commit with what was asked for.
+    async fn refuse_difference(
+        &self,
+        base: &LoadedTable,
+        commit: &TableCommit,
+        found: &TableMetadata,
+        runtime: &Arc<RuntimeEnv>,
+    ) -> Result<()> {
+        let stores = Stores::new(runtime_with_stores(runtime, base.stores.as_ref()));
+        match verify::difference(&base.metadata, commit, found, &stores).await {
+            None => Ok(()),
+            Some(why) => Err(Error::CommitMismatch { catalog: self.name.clone(), table: base.name.clone(), why }),
+        }
     }
 
     /// How many snapshots one update may remove.
@@ -229,14 +244,19 @@ impl Catalog for RestCatalog {
                 )));
             }
         };
-        let task = base.task(&Arc::new(TaskContext::default().with_runtime(Arc::clone(runtime))));
-        match verify::difference(&base.metadata, commit, &answered.metadata, &Stores::new(task.runtime_env())).await {
-            None => Ok(CommitOutcome::Committed {
-                metadata_location: answered.metadata.metadata_location().to_string(),
-                notices: vec![],
-            }),
-            Some(why) => Err(Error::CommitMismatch { catalog: self.name.clone(), table: base.name.clone(), why }),
-        }
+        self.refuse_difference(base, commit, &answered.metadata, runtime).await?;
+        let metadata_location = answered.metadata.metadata_location().to_string();
+        Ok(CommitOutcome::Committed { metadata_location, notices: vec![] })
+    }
+
+    async fn verify(
+        &self,
+        base: &LoadedTable,
+        commit: &TableCommit,
+        newest: &LoadedTable,
+        runtime: &Arc<RuntimeEnv>,
+    ) -> Result<()> {
+        self.refuse_difference(base, commit, &newest.metadata, runtime).await
     }
 
     async fn list_namespaces(&self, parent: &[String], _runtime: &Arc<RuntimeEnv>) -> Result<Vec<Vec<String>>> {

@@ -41,6 +41,7 @@ impl Settings {
     pub(super) fn new(properties: &Properties) -> Result<Self, String> {
         let uri =
             properties.get("uri").ok_or("it has no uri: give the server's address, such as uri=https://host/path")?;
+        refuse_unsupported(properties)?;
         let socket_timeout = milliseconds(properties, "rest.client.socket-timeout-ms")?;
         Ok(Self {
             uri: parse_uri(uri)?,
@@ -62,6 +63,19 @@ fn parse_uri(uri: &str) -> Result<Url, String> {
         (true, Some(_)) => Err("its uri has a query; give what it says as properties".into()),
         (false, _) => Err(format!("its uri has the scheme {:?}; http and https are supported", url.scheme())),
     }
+}
+
+/// Properties that decide whether a server can be trusted, or trusts us, are not ignored.
+fn refuse_unsupported(properties: &Properties) -> Result<(), String> {
+    for (family, instead) in [
+        ("auth.", "give token, or credential with oauth2-server-uri and scope, or header.Authorization"),
+        ("ssl.", "name the file with trusted certificates in the environment variable SSL_CERT_FILE"),
+    ] {
+        if let Some(key) = properties.keys().find(|key| key.starts_with(family)) {
+            return Err(format!("{key} is not supported: {instead}"));
+        }
+    }
+    Ok(())
 }
 
 fn headers(properties: &Properties) -> Result<HeaderMap, String> {
@@ -127,6 +141,12 @@ impl Server {
         merged.extend(configuration.overrides.unwrap_or_default());
         let merged: Properties = merged.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
         let settings = Settings::new(&merged)?;
+        let is_plain = |properties: &Properties| {
+            properties.get("uri").is_some_and(|uri| !uri.trim().to_ascii_lowercase().starts_with("https:"))
+        };
+        if is_plain(&merged) && !is_plain(client) {
+            return Err("the server names an address without encryption (http) to go on with, which is refused".into());
+        }
         let property = |key: &str| merged.get(key).map(String::as_str);
         Ok(Self {
             paths: Paths::new(settings.uri.clone(), property("prefix"), property("namespace-separator")),
@@ -170,6 +190,19 @@ mod tests {
     }
 
     #[test]
+    fn a_server_can_t_turn_encryption_off() {
+        let configuration = |uri: &str| Configuration {
+            overrides: Some(BTreeMap::from([("uri".to_string(), Some(uri.to_string()))])),
+            ..Configuration::default()
+        };
+        let client = properties(&[("uri", "https://h")]);
+        let why = Server::new(&client, configuration("http://h")).err().unwrap();
+        assert!(why.contains("without encryption"), "{why}");
+        assert!(Server::new(&client, configuration("https://other")).is_ok());
+        assert!(Server::new(&properties(&[("uri", "http://h")]), configuration("http://other")).is_ok());
+    }
+
+    #[test]
     fn a_wrong_property_is_named_and_not_repeated() {
         for (pairs, says) in [
             (&[][..], "no uri"),
@@ -179,6 +212,8 @@ mod tests {
             (&[("uri", "http://h"), ("header.a b", "secret")], "header.a b"),
             (&[("uri", "http://h"), ("header.x", "secret\n")], "header.x"),
             (&[("uri", "http://h"), ("rest-page-size", "many")], "rest-page-size"),
+            (&[("uri", "http://h"), ("auth.type", "basic")], "auth.type is not supported: give token"),
+            (&[("uri", "http://h"), ("ssl.cabundle", "/ca.pem")], "SSL_CERT_FILE"),
         ] {
             let why = Settings::new(&properties(pairs)).err().unwrap();
             assert!(why.contains(says) && !why.contains("secret"), "{why}");

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::client::Answer;
 use super::session::Session;
 use super::settings::{Properties, is_true};
 use crate::catalog::TableName;
@@ -106,7 +107,7 @@ pub(super) async fn ask_for_table(
     table: &TableName,
     snapshots: &str,
     known: Option<&str>,
-) -> Result<super::client::Answer> {
+) -> Result<Answer> {
     let mut url = session.url(session.server.paths.table(table, "tables", ""))?;
     url.query_pairs_mut().append_pair("snapshots", snapshots);
     let mut headers = delegation(session);

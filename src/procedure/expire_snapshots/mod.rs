@@ -158,6 +158,7 @@ async fn settle(plan: ExpirePlan, why: String) -> Result<Attempt> {
         }
         let Some(missing) = plan.commit_request().contradicted_by(&newest.metadata) else {
             tracing::info!(table = plan.table.name, why, "no answer to the commit, but the table shows it");
+            plan.verify(&newest).await?;
             return confirm(plan, newest).map(|committed| Attempt::Committed(Box::new(committed)));
         };
         // Somebody else's commit came first, and ours can't come on top of it any more where a pointer is swapped.

@@ -102,6 +102,11 @@ impl ExpirePlan {
         self.handle.load(&self.task.runtime_env()).await
     }
 
+    /// Has the catalog check that the newest metadata, which shows the commit, lost nothing else.
+    pub(crate) async fn verify(&self, newest: &LoadedTable) -> Result<()> {
+        self.handle.verify(&self.table, &self.commit, newest, &self.task.runtime_env()).await
+    }
+
     /// The report of a dry run of this plan.
     pub fn report(&self) -> Report {
         self.report_of(self.deletion.files().to_vec(), true)

@@ -275,6 +275,9 @@ async fn a_glue_that_is_not_there_is_named() {
     let scene = Scene::new().await;
     let catalog = catalog(&scene.server, &[("glue.endpoint", "http://127.0.0.1:1")]);
     let error = catalog.load(&name("db.t"), &scene.table.runtime).await.unwrap_err().to_string();
-    assert!(error.starts_with("catalog lake: it can't be reached: ") && !error.contains('\n'), "{error}");
+    assert!(
+        error.starts_with("catalog lake: http://127.0.0.1:1/ can't be reached: ") && !error.contains('\n'),
+        "{error}"
+    );
     assert!(!error.contains("hush"));
 }

@@ -217,6 +217,31 @@ async fn what_others_did_meanwhile_is_looked_at() {
 }
 
 #[tokio::test]
+async fn a_commit_that_nobody_answered_is_verified_when_it_is_found() {
+    let temp = tempfile::tempdir().unwrap();
+    let folder = temp.path().to_str().unwrap();
+    std::fs::create_dir(temp.path().join("metadata")).unwrap();
+    let of = |snapshots: &[i64], refs: &[(&str, i64)], log: &[u32]| metadata(folder, snapshots, refs, log);
+    let tagged = of(&[1, 2, 3], &[("main", 3), ("new", 2)], &[1, 2]);
+    std::fs::write(file(folder, 3), tagged.to_string()).unwrap();
+    for (refs, expected) in
+        [(&[("main", 3)][..], "ref new to snapshot 2"), (&[("main", 3), ("new", 1)], "ref new pointed")]
+    {
+        let newest = of(&[1, 3], refs, &[1, 2, 3]);
+        let before = reply(2, &of(&[1, 2, 3], &[("main", 3)], &[1]));
+        let server = plain_server([before, Reply::dropped(), reply(4, &newest)]).await;
+        let lake = catalog(&server, &[]);
+        let base = lake.load(&table(), &runtime()).await.unwrap();
+        let commit = commit_of(&base, [2]);
+        let outcome = described(lake.commit(&table(), &base, &commit, &runtime()).await);
+        assert!(outcome.starts_with("unknown: "), "{outcome}");
+        let newest = lake.load(&table(), &runtime()).await.unwrap();
+        let error = lake.verify(&base, &commit, &newest, &runtime()).await.unwrap_err();
+        assert!(matches!(error, Error::CommitMismatch { .. }) && error.to_string().contains(expected), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn many_snapshots_go_together_where_the_server_takes_them() {
     let ids: Vec<i64> = (1..=1500).collect();
     let before = metadata("/t", &ids, &[("main", 1500)], &[1]);
