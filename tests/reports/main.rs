@@ -1,9 +1,7 @@
 //! Public bug reports of Iceberg tools as tests, by their numbers. `README.md` says how a case reads.
 
-#[allow(dead_code)]
 mod case;
 mod checks;
-#[allow(dead_code)]
 mod place;
 
 mod expiry_files;

@@ -59,6 +59,7 @@ impl Place {
         format!("{}/t", self.root())
     }
 
+    #[allow(dead_code, reason = "for the families to come")]
     /// The root on disk.
     pub fn path(&self) -> &Path {
         match self {
