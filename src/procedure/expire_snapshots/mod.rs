@@ -87,33 +87,52 @@ pub(crate) async fn run(handle: TableHandle, options: &ExpireSnapshots, context:
     let now_ms = context.maintenance.now_ms();
     let (mut attempt, mut unsettled) = (0, None);
     loop {
-        let plan = plan(handle.clone(), options, now_ms, &context.task).await?;
+        let plan = plan(handle.clone(), options, now_ms, &context.task).await;
+        let plan = plan.map_err(|error| still_unsettled(&unsettled, error))?;
         if plan.is_noop() {
-            return Ok(plan.report_of(vec![], false));
+            return match unsettled {
+                None => Ok(plan.report_of(vec![], false)),
+                Some((table, why)) => Err(Error::CommitUnknown {
+                    table,
+                    why: format!("{why}; then nothing was left to expire, so it seems to have happened after all"),
+                }),
+            };
         }
         // Later there are snapshots gone whose files nobody deletes; now nothing happened yet.
         if context.cancellation.is_cancelled() {
-            return Err(Error::Cancelled { deleted: 0, planned: 0, committed: "nothing was committed" });
+            let cancelled = Error::Cancelled { deleted: 0, planned: 0, committed: "nothing was committed" };
+            return Err(still_unsettled(&unsettled, cancelled));
         }
         attempt += 1;
         let (table, retries) = (plan.table.name.clone(), retries(plan.metadata()));
-        let why = match commit(plan).await? {
+        let why = match commit(plan).await.map_err(|error| still_unsettled(&unsettled, error))? {
             Attempt::Committed(committed) => return delete(*committed, context).await,
             Attempt::Conflict(why) if attempt > retries => {
                 return Err(match unsettled {
                     None => Error::Conflict { table, attempts: attempt, why },
-                    Some(before) => Error::CommitUnknown { table, why: format!("{before}; then {why}") },
+                    Some((_, before)) => Error::CommitUnknown { table, why: format!("{before}; then {why}") },
                 });
             }
             Attempt::Unsettled(why) if attempt > retries => return Err(Error::CommitUnknown { table, why }),
             Attempt::Conflict(why) => why,
             Attempt::Unsettled(why) => {
-                unsettled = Some(why.clone());
+                unsettled = Some((table.clone(), why.clone()));
                 why
             }
         };
         tracing::info!(table, attempt, why, "the commit was not taken; planning again");
         tokio::time::sleep(Duration::from_millis(100 << attempt.min(6))).await;
+    }
+}
+
+/// An error that comes after a commit of unknown outcome must not read as if nothing had happened. `unsettled`: the table
+/// and what is known of that commit.
+fn still_unsettled(unsettled: &Option<(String, String)>, error: Error) -> Error {
+    match (unsettled, error) {
+        (None, error) | (Some(_), error @ Error::CommitUnknown { .. }) => error,
+        (Some((table, why)), error) => {
+            Error::CommitUnknown { table: table.clone(), why: format!("{why}; then: {error}") }
+        }
     }
 }
 
@@ -158,8 +177,13 @@ async fn settle(plan: ExpirePlan, why: String) -> Result<Attempt> {
         }
         let Some(missing) = plan.commit_request().contradicted_by(&newest.metadata) else {
             tracing::info!(table = plan.table.name, why, "no answer to the commit, but the table shows it");
-            plan.verify(&newest).await?;
-            return confirm(plan, newest).map(|committed| Attempt::Committed(Box::new(committed)));
+            let (table, file) = (plan.table.name.clone(), newest.metadata.metadata_location().to_string());
+            let confirmed = match plan.verify(&newest).await {
+                Ok(()) => confirm(plan, newest),
+                Err(error) => Err(error),
+            };
+            let committed = confirmed.map_err(|error| unconfirmed(table, &file, error))?;
+            return Ok(Attempt::Committed(Box::new(committed)));
         };
         // Somebody else's commit came first, and ours can't come on top of it any more where a pointer is swapped.
         return Ok(Attempt::Unsettled(format!(
