@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use iceberg_maintenance::fixtures::{History, Table};
-use iceberg_maintenance::{FixedClock, Maintenance};
+use iceberg_maintenance::{Clock, FixedClock, Maintenance, SystemClock};
 use url::Url;
 
 use crate::checks::{self, Names};
@@ -20,6 +20,19 @@ pub const NOW_MS: i64 = 1_767_225_600_000;
 /// A day before now, ms since the epoch.
 pub fn days_ago(days: i64) -> i64 {
     NOW_MS - days * DAY_MS
+}
+
+/// Ten days from now by the true clock: files that an object store has just taken are old by then.
+pub fn in_ten_days() -> i64 {
+    SystemClock.now_ms() + 10 * DAY_MS
+}
+
+/// A statement that makes the relation `listed` of these files, by their paths in the place, all 50 days old.
+pub fn list_of(paths: &[&str]) -> String {
+    let row = |path: &&str| {
+        format!("SELECT '{{root}}/{path}' AS file_path, to_timestamp_millis({}) AS last_modified", days_ago(50))
+    };
+    format!("CREATE VIEW listed AS {}", paths.iter().map(row).collect::<Vec<_>>().join(" UNION ALL "))
 }
 
 /// A history of a table that was made 100 days ago; all of its files are as old.
@@ -429,6 +442,13 @@ impl Outcome {
         assert_eq!(self.snapshots, snapshots, "snapshots left");
         assert_eq!(self.refs, texts(expected.refs), "refs left");
         assert_eq!(self.gone, texts(expected.gone), "files gone");
+    }
+
+    /// Asserts which files are gone.
+    #[track_caller]
+    pub fn assert_gone(&self, expected: &[&str]) {
+        let expected: BTreeSet<String> = expected.iter().map(|name| name.to_string()).collect();
+        assert_eq!(self.gone, expected, "files gone; {:?}", self.metrics);
     }
 
     /// Asserts some of the metric rows.

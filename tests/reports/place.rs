@@ -13,7 +13,10 @@ use crate::watched::WatchedStore;
 
 /// A place of its own for one table, which is the folder `t` of the place's root.
 pub enum Place {
-    Folder { root: PathBuf, _guard: TempDir },
+    Folder {
+        root: PathBuf,
+        _guard: TempDir,
+    },
     /// A store and its bucket, such as `s3://bucket`.
     Store(WatchedStore, String),
 }
@@ -36,7 +39,8 @@ impl Place {
     /// An empty folder, by its path below a folder of its own (empty for that one itself).
     pub fn folder(below: &str) -> Self {
         let guard = tempfile::tempdir().unwrap();
-        let root = guard.path().canonicalize().unwrap().join(below);
+        let root = guard.path().canonicalize().unwrap();
+        let root = if below.is_empty() { root } else { root.join(below) };
         std::fs::create_dir_all(&root).unwrap();
         Self::Folder { root, _guard: guard }
     }
@@ -59,7 +63,6 @@ impl Place {
         format!("{}/t", self.root())
     }
 
-    #[allow(dead_code, reason = "for the families to come")]
     /// The root on disk.
     pub fn path(&self) -> &Path {
         match self {
