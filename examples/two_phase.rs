@@ -58,11 +58,19 @@ impl Catalog for PointerCatalog {
         commit: &TableCommit,
         _runtime: &Arc<RuntimeEnv>,
     ) -> Result<CommitOutcome, Error> {
-        let new = PathBuf::from(base.metadata.metadata_location()).with_file_name("00100-expired.metadata.json");
-        if std::fs::write(&new, &commit.new_metadata).is_err() {
-            return Ok(CommitOutcome::Unknown("the new metadata could not be written".into()));
+        if self.pointer(table).map(|pointer| pointer.display().to_string())
+            != Some(commit.base_metadata_location.clone())
+        {
+            return Ok(CommitOutcome::Conflict("the pointer was moved".into()));
         }
+        // A name of its own: a commit that loses must not touch the metadata of the one that won.
+        let name = format!("00100-{}.metadata.json", uuid::Uuid::new_v4());
+        let new = PathBuf::from(base.metadata.metadata_location()).with_file_name(name);
         let metadata_location = new.display().to_string();
+        // Nothing names the file yet, so that a failure here is certain.
+        let written = tokio::fs::write(&new, &commit.new_metadata).await;
+        written
+            .map_err(|error| Error::Catalog { catalog: "own".into(), why: format!("{metadata_location}: {error}") })?;
         match self.swap(table, &commit.base_metadata_location, new) {
             true => Ok(CommitOutcome::Committed { metadata_location, notices: vec![] }),
             false => Ok(CommitOutcome::Conflict("the pointer was moved".into())),

@@ -98,12 +98,21 @@ pub enum Error {
         why: String,
     },
 
-    /// A location can't be used: no such scheme is registered, or the path can't be expressed in the store.
+    /// A location can't be used: its store can't be made, or the path can't be expressed in it.
     #[error("location {location} can't be used: {why}")]
     Location {
         /// The location.
         location: String,
         /// Why, and what to do.
+        why: String,
+    },
+
+    /// Nothing says how to reach a location.
+    #[error("there is no object store for {location}: {why}")]
+    NoStore {
+        /// The location.
+        location: String,
+        /// What would say it.
         why: String,
     },
 

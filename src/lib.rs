@@ -29,6 +29,10 @@
 //! # Features
 //!
 //! - `cli` (default): the command line tool and what it needs.
+//! - `aws`, `azure`, `gcp`, `http` (default): object stores that are made from properties and the environment
+//!   ([`ConfiguredStores`]). Stores that a session registers itself need none of them.
+//! - `rest`, `glue` (default), `sql`: catalogs, see [`catalog::connect`].
+//! - `libdeflate` (default): inflates manifests with a C library, in 0.7 times the time.
 //! - `sqllogictest`: the SQL suites and their driver, for an engine's own tests.
 //! - `fixtures`: the tables that tests and the demo are made of; not a stable interface.
 //!

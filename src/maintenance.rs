@@ -243,7 +243,7 @@ impl Maintenance {
         match detached(self.context()?, expire_snapshots::commit(plan)).await? {
             Attempt::Committed(committed) => Ok(*committed),
             Attempt::Conflict(why) => Err(Error::Conflict { table, attempts: 1, why }),
-            Attempt::Unsettled(why) => Err(Error::CommitUnknown { table, why }),
+            Attempt::Unsettled(lost) => Err(Error::CommitUnknown { table, why: lost.why }),
         }
     }
 
@@ -254,10 +254,7 @@ impl Maintenance {
     /// [`Error::CommitUnknown`] when the newest metadata doesn't show the commit.
     pub async fn confirm_commit(&self, plan: ExpirePlan) -> Result<CommittedExpiry> {
         let newest = plan.load_newest().await?;
-        if plan.commit_request().contradicted_by(&newest.metadata).is_none() {
-            plan.verify(&newest).await?;
-        }
-        expire_snapshots::confirm(plan, newest)
+        expire_snapshots::confirm(plan, newest).await
     }
 
     /// Deletes the files that a committed expiry freed. A file that is gone already is no error; one that could not be

@@ -8,6 +8,7 @@ use crate::table::{MetadataChange, TableMetadata};
 
 /// A commit that a catalog is asked for.
 #[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
 pub struct TableCommit {
     /// The uuid that the table must still have.
     pub table_uuid: Option<String>,
@@ -55,6 +56,10 @@ impl TableCommit {
         let lost = |name: &&String| !change.removed_refs.contains(*name) && !refs.contains_key(*name);
         if let Some(name) = self.expected_refs.keys().find(lost) {
             return Some(format!("has no ref {name}, which should have stayed"));
+        }
+        let mut statistics = newest.statistics().iter().chain(newest.partition_statistics());
+        if let Some(file) = statistics.find(|file| change.removed_snapshot_ids.contains(&file.snapshot_id)) {
+            return Some(format!("still has statistics of snapshot {}", file.snapshot_id));
         }
         if let Some(id) = newest.schema_ids().find(|id| change.removed_schema_ids.contains(id)) {
             return Some(format!("still has schema {id}"));

@@ -53,10 +53,14 @@ pub fn parse_specification(text: &str) -> Result<(String, BTreeMap<String, Strin
     }
     let mut items = split_items(specification).into_iter();
     let kind = items.next().filter(|kind| !kind.is_empty()).ok_or_else(|| wrong("it has no specification"))?;
+    // Only an address or a location may hold a comma that no property follows.
+    if kind.contains(',') && property(kind).is_none() && !kind.contains([':', '/']) {
+        return Err(wrong("after its kind come key=value pairs"));
+    }
     let mut properties = BTreeMap::new();
     match property(kind) {
         Some((key, value)) => _ = properties.insert(key.to_string(), value.to_string()),
-        None => properties.extend(kind_properties(kind)),
+        None => properties.extend(kind_properties(kind).ok_or_else(|| wrong("its kind is unknown"))?),
     }
     for item in items {
         let (key, value) = property(item).ok_or_else(|| wrong("after its kind come key=value pairs"))?;
@@ -93,18 +97,17 @@ fn property(text: &str) -> Option<(&str, &str)> {
 }
 
 /// What the first item of a specification says.
-fn kind_properties(kind: &str) -> BTreeMap<String, String> {
+fn kind_properties(kind: &str) -> Option<BTreeMap<String, String>> {
     let entries = match kind.split_once('+') {
         Some((kind @ ("rest" | "sql" | "glue" | "hive"), uri)) => vec![("type", kind), ("uri", uri)],
-        _ if location::split(kind).scheme.is_empty() && !kind.starts_with('/') && !kind.contains(':') => {
-            vec![("type", kind)]
-        }
+        _ if kind.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-')) => vec![("type", kind)],
+        _ if !is_location(kind) && !kind.contains(':') => return None,
         _ => match kind.split_once(':').map(|(scheme, _)| scheme) {
             Some("http" | "https" | "thrift" | "sqlite" | "postgresql" | "postgres" | "jdbc") => vec![("uri", kind)],
             _ => vec![("type", "hadoop"), ("warehouse", kind)],
         },
     };
-    entries.into_iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
+    Some(entries.into_iter().map(|(key, value)| (key.to_string(), value.to_string())).collect())
 }
 
 /// The catalogs there are.

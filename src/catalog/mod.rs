@@ -125,8 +125,15 @@ pub trait Catalog: Debug + Send + Sync {
 
     /// Tries to make `commit.new_metadata` the current metadata of the table that `base` is a view of.
     ///
+    /// It must happen only if the table still is what `base` shows: the same metadata file where a pointer is swapped, the same
+    /// uuid and the same snapshot for every expected ref where changes are applied to what is newest; anything else is
+    /// [`CommitOutcome::Conflict`]. A new metadata file gets a name that nobody uses, and never overwrites one. Once the
+    /// decisive request is sent, only the catalog's own word says that it did not happen: a time-out, a broken connection or
+    /// an error that could be either is [`CommitOutcome::Unknown`].
+    ///
     /// # Errors
-    /// Only when the commit certainly did not happen and trying again won't help.
+    /// Only when the commit certainly did not happen and trying again won't help, and [`Error::CommitMismatch`] when the
+    /// catalog did something else than it was asked for.
     async fn commit(
         &self,
         table: &TableName,
@@ -135,9 +142,9 @@ pub trait Catalog: Debug + Send + Sync {
         runtime: &Arc<RuntimeEnv>,
     ) -> Result<CommitOutcome>;
 
-    /// Checks that the newest metadata, which shows a commit whose answer was not seen, holds all that it should. Catalogs
-    /// that apply changes themselves look here for what else was lost with them; where a pointer is swapped only if it did not
-    /// move, nothing can be (the default).
+    /// Checks that the newest metadata, which shows a commit, holds all that it should. Asked after every commit, on the freshly
+    /// loaded table. Catalogs that apply changes themselves look here for what else was lost with them; where a pointer is
+    /// swapped only if it did not move, nothing can be (the default).
     ///
     /// # Errors
     /// [`Error::CommitMismatch`] when something that should have stayed is gone, or whether it is can't be told.
@@ -241,14 +248,14 @@ pub(crate) struct Defaults {
 impl Catalogs {
     /// Finds what a table argument means: a registered name, `[catalog.]namespace.table`, or a location.
     ///
-    /// Whatever holds a slash and is no registered name is a location; a relative path is resolved against the working
+    /// Whatever holds a slash outside of quotes and is no registered name is a location; a relative path is resolved against the working
     /// directory. Parts of a name may be quoted. A name whose first part is no catalog is looked up in the default one.
     pub(crate) fn resolve(&self, table: &str, defaults: &Defaults) -> Result<TableHandle> {
         let mut parts: Vec<String> = split_name(table).into_iter().map(unquoted).collect();
         if let Some(location) = self.tables.get(&parts.join(".").to_lowercase()) {
             return Ok(at_location(location));
         }
-        if table.contains('/') {
+        if has_unquoted_slash(table) {
             return Ok(at_location(&absolute(table)?));
         }
         if parts.iter().any(String::is_empty) {
@@ -333,7 +340,12 @@ async fn tables_below(
 ) -> Result<Vec<String>> {
     let (mut names, mut namespaces) = (vec![], vec![namespace]);
     while let Some(namespace) = namespaces.pop() {
-        namespaces.extend(catalog.list_namespaces(&namespace, runtime).await?);
+        if namespace.len() > MAX_NAMESPACE_PARTS {
+            let why = format!("its namespaces nest deeper than {MAX_NAMESPACE_PARTS}: {}…", namespace[..3].join("."));
+            return Err(Error::Catalog { catalog: catalog_name.into(), why });
+        }
+        let below = catalog.list_namespaces(&namespace, runtime).await?;
+        namespaces.extend(below.into_iter().filter(|below| below.len() > namespace.len()));
         if !namespace.is_empty() {
             let tables = catalog.list_tables(&namespace, runtime).await?;
             names.extend(tables.into_iter().map(|table| full_name(catalog_name, &table)));
@@ -341,6 +353,9 @@ async fn tables_below(
     }
     Ok(names)
 }
+
+/// A catalog whose namespaces nest deeper lists them in a circle.
+const MAX_NAMESPACE_PARTS: usize = 32;
 
 /// A table's name with its catalog, as the `table` argument takes it.
 fn full_name(catalog: &str, table: &TableName) -> String {
@@ -354,16 +369,26 @@ fn full_name(catalog: &str, table: &TableName) -> String {
 
 /// Splits a name at the dots that are not inside quotes.
 pub(crate) fn split_name(name: &str) -> Vec<&str> {
+    let mut outside = outside_of_quotes();
+    name.split(|c| outside(c) && c == '.').collect()
+}
+
+fn has_unquoted_slash(name: &str) -> bool {
+    let mut outside = outside_of_quotes();
+    name.chars().any(|c| outside(c) && c == '/')
+}
+
+/// Asked for each character of a name in turn: is it outside of quotes?
+fn outside_of_quotes() -> impl FnMut(char) -> bool {
     let mut quote = None;
-    name.split(|c: char| {
+    move |c| {
         match quote {
             Some(open) if open == c => quote = None,
             None if c == '"' || c == '`' => quote = Some(c),
             _ => {}
         }
-        quote.is_none() && c == '.'
-    })
-    .collect()
+        quote.is_none()
+    }
 }
 
 fn unquoted(part: &str) -> String {
@@ -430,6 +455,7 @@ mod tests {
         assert_eq!(resolved("Lake.ns.t"), "ns.t");
         assert_eq!(resolved("lake.\"a.b\".\"say \"\"hi\"\"\""), "a.b.say \"hi\"");
         assert_eq!(resolved("lake.t"), "t");
+        assert_eq!(resolved("lake.\"a/b\".`t/\u{fc}`"), "a/b.t/\u{fc}");
         assert_eq!(resolved("s3://b/t"), "s3://b/t");
         assert_eq!(resolved("/data/t.v2/"), "/data/t.v2/");
         let here = std::env::current_dir().unwrap();

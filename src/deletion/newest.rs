@@ -57,6 +57,40 @@ impl NewestMetadata {
         Ok(self)
     }
 
+    /// Takes newer metadata for what was seen last, and what it names for live.
+    pub(crate) async fn with_newer(mut self, newest: LoadedTable) -> Result<Self> {
+        self.add(newest).await?;
+        Ok(self)
+    }
+
+    /// Takes these metadata files of the table, which nobody is known to name, for live, and all that they name; takes what is
+    /// live now out of the files. Returns what there is to say of it.
+    pub(crate) async fn spare_named_by(
+        &mut self,
+        metadata_files: Vec<String>,
+        files: &mut Vec<FileOutcome>,
+    ) -> Result<String> {
+        let mut live = LiveFilesBuilder::new(self.identity.afresh(), &self.task);
+        let stores = Stores::new(self.task.runtime_env());
+        for file in &metadata_files {
+            let metadata = TableMetadata::parse(file, &stores.read(file).await?)?;
+            live.insert(file, NamedBy::Metadata, false)?;
+            insert_metadata_files(&metadata, &mut live)?;
+            self.add_snapshots(&metadata, Reading::IfThere, &mut live).await?;
+        }
+        self.checked_metadata.extend(metadata_files.iter().cloned());
+        self.live_since.push(live.build()?);
+        let before = files.len();
+        self.spare_live_files(files).await?;
+        files.retain(|file| file.status != FileStatus::Spared(SkipReason::LiveAgain));
+        Ok(format!(
+            "{} is not older than the newest metadata, which doesn't name it: a commit that failed left it, or another catalog \
+             names it. It stays with all that it names ({} files) until the table is committed to again",
+            metadata_files.join(", "),
+            before - files.len()
+        ))
+    }
+
     /// The newest metadata seen so far.
     pub(crate) fn seen(&self) -> &LoadedTable {
         &self.seen

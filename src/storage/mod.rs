@@ -72,28 +72,28 @@ impl Stores {
     /// The store of a location.
     ///
     /// # Errors
-    /// [`Error::Location`] when the session has no store for its scheme and authority.
+    /// [`Error::NoStore`] when neither the table nor the session has one for its scheme and authority; [`Error::Location`]
+    /// when the one that is described can't be made.
     pub(crate) fn store(&self, location: &Location) -> Result<Store> {
         if location.is_local() {
             return self.local_store(location);
         }
-        let mut why = None;
+        let mut nobody_knows = None;
         for (scheme, authority) in store_spellings(location.scheme(), location.authority()) {
             let Ok(url) = ObjectStoreUrl::parse(format!("{scheme}://{authority}")) else { continue };
             match self.runtime.object_store(&url) {
                 Ok(store) => return Ok(Store { kind: StoreKind::Object(ObjectFiles::new(store)) }),
-                // One of our own registries knows better what is missing.
-                Err(error) if why.is_none() && Error::find(&error).is_some() => why = Some(Error::from(error)),
-                Err(_) => {}
+                // Only one of our own registries says why; another spelling must not lead around what it refuses.
+                Err(error) => match Error::find(&error) {
+                    Some(Error::NoStore { .. }) if nobody_knows.is_none() => nobody_knows = Some(Error::from(error)),
+                    Some(Error::NoStore { .. }) | None => {}
+                    Some(_) => return Err(Error::from(error)),
+                },
             }
         }
-        Err(why.unwrap_or_else(|| Error::Location {
+        Err(nobody_knows.unwrap_or_else(|| Error::NoStore {
             location: location.to_string(),
-            why: format!(
-                "the session has no object store for {}://{}. Register one first",
-                location.scheme(),
-                location.authority()
-            ),
+            why: "the session has none. Register one first".into(),
         }))
     }
 

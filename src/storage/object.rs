@@ -99,9 +99,13 @@ impl ObjectFiles {
 
     pub(super) async fn folder_names(&self, folder: &Location) -> Result<Vec<String>> {
         let key = Self::folder_key(folder)?;
-        let found = self.store.list_with_delimiter(Some(&key)).await;
-        let found = found.map_err(|e| Error::store("listing", folder.to_string(), e))?;
-        Ok(found.common_prefixes.iter().filter_map(|prefix| prefix.filename().map(str::to_string)).collect())
+        match self.store.list_with_delimiter(Some(&key)).await {
+            Ok(found) => {
+                Ok(found.common_prefixes.iter().filter_map(|prefix| prefix.filename().map(str::to_string)).collect())
+            }
+            Err(object_store::Error::NotFound { .. }) => Ok(vec![]),
+            Err(error) => Err(Error::store("listing", folder.to_string(), error)),
+        }
     }
 
     /// The names of files from a listing of all keys below the folder, which goes on behind a key that can't be expressed.

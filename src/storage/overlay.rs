@@ -9,6 +9,8 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use object_store::ObjectStore;
 use url::Url;
 
+use crate::error::Error;
+
 /// The same context, whose files are looked for in `stores` first, if there are any.
 pub(crate) fn with_stores(task: &Arc<TaskContext>, stores: Option<&Arc<dyn ObjectStoreRegistry>>) -> Arc<TaskContext> {
     if stores.is_none() {
@@ -52,6 +54,47 @@ impl ObjectStoreRegistry for Overlay {
     }
 
     fn get_store(&self, url: &Url) -> Result<Arc<dyn ObjectStore>> {
-        self.stores.get_store(url).or_else(|why| self.session.get_store(url).map_err(|_| why))
+        self.stores.get_store(url).or_else(|why| match Error::find(&why) {
+            // What the table says of its store can't be followed: the session's may be another bucket of the same name.
+            Some(error) if !matches!(error, Error::NoStore { .. }) => Err(why),
+            _ => self.session.get_store(url).map_err(|_| why),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use datafusion::execution::object_store::DefaultObjectStoreRegistry;
+    use object_store::memory::InMemory;
+
+    use super::*;
+    use crate::storage::Stores;
+    use crate::storage::configured::ConfiguredStores;
+    use crate::table::Location;
+
+    /// A session with a store for `s3://b`, and in front of it the stores that a table's properties describe.
+    fn store(properties: &[(&str, &str)], location: &str) -> Result<String, Error> {
+        let session = DefaultObjectStoreRegistry::default();
+        session.register_store(&Url::parse("s3://b").unwrap(), Arc::new(InMemory::new()));
+        let runtime = RuntimeEnv { object_store_registry: Arc::new(session), ..RuntimeEnv::default() };
+        let properties: BTreeMap<String, String> =
+            properties.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        let own = ConfiguredStores::of_catalog(&properties);
+        let stores = Stores::new(runtime_with_stores(&Arc::new(runtime), own.as_ref()));
+        Ok(format!("{:?}", stores.store(&Location::parse(location)?)?.kind()))
+    }
+
+    #[test]
+    #[cfg(feature = "aws")]
+    fn a_store_that_the_table_describes_and_that_cannot_be_made_is_not_replaced() {
+        assert!(store(&[], "s3a://b/t").unwrap().contains("InMemory"), "nothing is said of it");
+        for wrong in [("s3.profile-name", "prod"), ("s3.role-arn", "arn:aws:iam::1:role/r"), ("s3.sse.type", "rot13")] {
+            let error = store(&[wrong], "s3://b/t").unwrap_err();
+            assert!(matches!(error, Error::Location { .. }), "{wrong:?}: {error}");
+        }
+        let error = store(&[], "s3://elsewhere/t").unwrap_err();
+        assert!(matches!(error, Error::NoStore { .. }), "{error}");
     }
 }

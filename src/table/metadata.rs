@@ -442,11 +442,22 @@ pub(crate) struct TableIdentity {
     #[serde(default)]
     table_uuid: Option<String>,
     location: String,
+    #[serde(default)]
+    last_updated_ms: Option<i64>,
 }
 
 impl TableIdentity {
+    /// When the metadata was made, ms since the epoch.
+    pub(crate) fn last_updated_ms(&self) -> Option<i64> {
+        self.last_updated_ms
+    }
+
     pub(crate) fn of(metadata: &TableMetadata) -> Self {
-        Self { table_uuid: metadata.table_uuid().map(str::to_string), location: metadata.location().to_text() }
+        Self {
+            table_uuid: metadata.table_uuid().map(str::to_string),
+            location: metadata.location().to_text(),
+            last_updated_ms: metadata.last_updated_ms(),
+        }
     }
 
     /// Reads a metadata file's content, plain or gzip.

@@ -101,7 +101,7 @@ fn what_is_wrong_with_a_catalog_is_said_in_one_line_without_its_secrets() {
             "lake=glue,glue.endpoint=http://127.0.0.1:9,glue.region=r,glue.access-key-id=k,glue.secret-access-key=s3cret",
             "127.0.0.1:9",
         ),
-        ("lake=sql+sqlite:///no/such/file.db", "/no/such/file.db"),
+        ("lake=sql+sqlite:////no/such/file.db", "/no/such/file.db"),
         ("lake=sql+postgresql://user:s3cret@127.0.0.1:9/db", "127.0.0.1"),
     ] {
         let output = tool_in(home.path(), &["--catalog", catalog, "expire-snapshots", "lake.db.t", "--dry-run"], &[]);

@@ -150,6 +150,27 @@ async fn a_thousand_files_go_with_one_request() {
 }
 
 #[tokio::test]
+async fn no_more_requests_run_at_once_than_the_call_allows() {
+    for at_once in [1, 2, 4] {
+        let store = BulkStore::with_orphans(3500).await;
+        let session = store.session();
+        let call = REMOVE.replace("')", &format!("', max_concurrent_deletes => {at_once})"));
+        let begun = async {
+            while store.requests().len() < at_once {
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+            // None of these can end, so any other would be one too many.
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+            assert_eq!(store.requests().len(), at_once);
+            store.permits.add_permits(100);
+        };
+        let (outcome, ()) = tokio::join!(session.metrics(&call), begun);
+        assert_eq!(outcome.unwrap()["deleted_files_count"], 3500);
+        assert_eq!((store.requests(), store.orphans().await), (vec![1000, 1000, 1000, 500], 0));
+    }
+}
+
+#[tokio::test]
 async fn a_file_that_the_store_refuses_is_the_only_one_that_fails() {
     let store = BulkStore::with_orphans(20).await;
     store.permits.add_permits(100);

@@ -13,6 +13,7 @@ mod deletes;
 mod docs;
 mod generated;
 mod hostile;
+mod java_behaviours;
 mod model;
 mod property;
 mod proxy;

@@ -40,6 +40,8 @@ struct BusyCatalog {
     inner: FileSystemCatalog,
     event: Mutex<Event>,
     moments: Mutex<Vec<Moment>>,
+    /// Where the metadata of a commit is put that somebody wants to see.
+    sent: Mutex<Option<Arc<Mutex<Option<String>>>>>,
 }
 
 impl fmt::Debug for BusyCatalog {
@@ -87,6 +89,9 @@ impl Catalog for BusyCatalog {
         commit: &TableCommit,
         runtime: &Arc<RuntimeEnv>,
     ) -> Result<CommitOutcome, Error> {
+        if let Some(sent) = &*self.sent.lock().unwrap() {
+            *sent.lock().unwrap() = Some(commit.new_metadata.clone());
+        }
         if let Some(outcome) = self.pass(Moment::BeforeCommit) {
             return Ok(outcome);
         }
@@ -137,6 +142,7 @@ impl Scene {
             inner: FileSystemCatalog::with_warehouse(folder.parent().unwrap().to_str().unwrap()),
             event: Mutex::new(Box::new(|_| None)),
             moments: Mutex::default(),
+            sent: Mutex::default(),
         });
         let clock = Arc::new(FixedClock(NOW_MS));
         let session = Session::with(Maintenance::builder().clock(clock).catalog("own", catalog.clone()));
@@ -312,6 +318,32 @@ async fn a_commit_that_never_arrived_is_made_again() {
     });
     let report = scene.expire().await.unwrap();
     assert_eq!((report.metrics.deleted_snapshots_count, scene.catalog.commits()), (2, 2));
+    assert_eq!(scene.gone(), scene.dead_without(&[1, 2]));
+    scene.is_whole();
+}
+
+#[tokio::test]
+async fn a_commit_that_arrives_late_is_finished() {
+    let scene = Scene::new(|_| {});
+    let late: Arc<Mutex<Option<String>>> = Arc::default();
+    let (folder, sent) = (scene.folder.clone(), Arc::clone(&late));
+    *scene.catalog.sent.lock().unwrap() = Some(sent);
+    let mut loads_after = 0;
+    scene.on(move |moment| match moment {
+        Moment::BeforeCommit(1) => Some(CommitOutcome::Unknown("time-out".into())),
+        // The looks that settle the outcome are over: planning again loads the table once more.
+        Moment::BeforeLoad(load) if load > 1 => {
+            loads_after += 1;
+            if loads_after == 5 {
+                let metadata = late.lock().unwrap().clone().unwrap();
+                std::fs::write(folder.join("metadata/v5.metadata.json"), metadata).unwrap();
+            }
+            None
+        }
+        _ => None,
+    });
+    let report = scene.expire().await.unwrap();
+    assert_eq!((report.metrics.deleted_snapshots_count, scene.catalog.commits()), (2, 1));
     assert_eq!(scene.gone(), scene.dead_without(&[1, 2]));
     scene.is_whole();
 }

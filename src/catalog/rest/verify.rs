@@ -35,6 +35,13 @@ pub(super) async fn difference(
     let (mut before, between) = match (known, log.last()) {
         (Some(at), _) => (base.clone(), &log[at + 1..]),
         (None, Some(last)) => match read(base, last, stores).await {
+            // Then ours came before it, in a step that the log doesn't reach back to.
+            Ok(before) if shows(&before, &commit.change) => {
+                return Some(
+                    "others committed after it, and the metadata-log does not reach back to what was there before"
+                        .into(),
+                );
+            }
             Ok(before) => (before, &[][..]),
             Err(why) => return Some(unreadable(last, &why)),
         },

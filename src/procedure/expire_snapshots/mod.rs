@@ -69,7 +69,13 @@ pub(crate) enum Attempt {
     Conflict(String),
     /// No answer came, and the table doesn't show it so far. Planning again is safe: a commit that arrives late finds its
     /// snapshots gone, or fails.
-    Unsettled(String),
+    Unsettled(Box<Unsettled>),
+}
+
+/// A plan whose commit may still arrive.
+pub(crate) struct Unsettled {
+    plan: ExpirePlan,
+    pub(crate) why: String,
 }
 
 /// Plans an expiry. Changes nothing.
@@ -85,53 +91,51 @@ pub(crate) async fn plan(
 /// Plans, commits and deletes; plans again when the commit loses a race.
 pub(crate) async fn run(handle: TableHandle, options: &ExpireSnapshots, context: &RunContext) -> Result<Report> {
     let now_ms = context.maintenance.now_ms();
-    let (mut attempt, mut unsettled) = (0, None);
+    let (mut attempt, mut unsettled) = (0, None::<Box<Unsettled>>);
     loop {
         let plan = plan(handle.clone(), options, now_ms, &context.task).await;
-        let plan = plan.map_err(|error| still_unsettled(&unsettled, error))?;
+        let plan = plan.map_err(|error| still_unsettled(unsettled.as_deref(), error))?;
+        if let Some(before) = unsettled.take_if(|before| before.plan.is_shown_by(&plan.table)) {
+            tracing::info!(table = plan.table.name, why = before.why, "a commit without an answer arrived after all");
+            return delete(confirm(before.plan, plan.table).await?, context).await;
+        }
         if plan.is_noop() {
-            return match unsettled {
-                None => Ok(plan.report_of(vec![], false)),
-                Some((table, why)) => Err(Error::CommitUnknown {
-                    table,
-                    why: format!("{why}; then nothing was left to expire, so it seems to have happened after all"),
-                }),
-            };
+            return Ok(plan.report_of(vec![], false));
         }
         // Later there are snapshots gone whose files nobody deletes; now nothing happened yet.
         if context.cancellation.is_cancelled() {
-            let cancelled = Error::Cancelled { deleted: 0, planned: 0, committed: "nothing was committed" };
-            return Err(still_unsettled(&unsettled, cancelled));
+            return Err(Error::Cancelled { deleted: 0, planned: 0, committed: "nothing was committed" });
         }
         attempt += 1;
         let (table, retries) = (plan.table.name.clone(), retries(plan.metadata()));
-        let why = match commit(plan).await.map_err(|error| still_unsettled(&unsettled, error))? {
+        let outcome = commit(plan).await.map_err(|error| still_unsettled(unsettled.as_deref(), error))?;
+        let why = match outcome {
             Attempt::Committed(committed) => return delete(*committed, context).await,
-            Attempt::Conflict(why) if attempt > retries => {
-                return Err(match unsettled {
-                    None => Error::Conflict { table, attempts: attempt, why },
-                    Some((_, before)) => Error::CommitUnknown { table, why: format!("{before}; then {why}") },
-                });
-            }
-            Attempt::Unsettled(why) if attempt > retries => return Err(Error::CommitUnknown { table, why }),
             Attempt::Conflict(why) => why,
-            Attempt::Unsettled(why) => {
-                unsettled = Some((table.clone(), why.clone()));
+            Attempt::Unsettled(lost) => {
+                let why = lost.why.clone();
+                unsettled = Some(lost);
                 why
             }
         };
+        if attempt > retries {
+            return Err(match unsettled {
+                None => Error::Conflict { table, attempts: attempt, why },
+                Some(before) if before.why == why => Error::CommitUnknown { table, why },
+                Some(before) => Error::CommitUnknown { table, why: format!("{}; then {why}", before.why) },
+            });
+        }
         tracing::info!(table, attempt, why, "the commit was not taken; planning again");
         tokio::time::sleep(Duration::from_millis(100 << attempt.min(6))).await;
     }
 }
 
-/// An error that comes after a commit of unknown outcome must not read as if nothing had happened. `unsettled`: the table
-/// and what is known of that commit.
-fn still_unsettled(unsettled: &Option<(String, String)>, error: Error) -> Error {
-    match (unsettled, error) {
-        (None, error) | (Some(_), error @ Error::CommitUnknown { .. }) => error,
-        (Some((table, why)), error) => {
-            Error::CommitUnknown { table: table.clone(), why: format!("{why}; then: {error}") }
+/// An error that comes after a commit of unknown outcome must not read as if nothing had happened.
+fn still_unsettled(unsettled: Option<&Unsettled>, error: Error) -> Error {
+    match unsettled {
+        None => error,
+        Some(before) => {
+            Error::CommitUnknown { table: before.plan.table.name.clone(), why: format!("{}; then {error}", before.why) }
         }
     }
 }
@@ -150,8 +154,8 @@ pub(crate) async fn commit(plan: ExpirePlan) -> Result<Attempt> {
         CommitOutcome::Unknown(why) => settle(plan, why).await,
         CommitOutcome::Committed { metadata_location, notices } => {
             let table = plan.table.name.clone();
-            let confirmed = match plan.load_newest().await {
-                Ok(newest) => confirm(plan, newest),
+            let confirmed = match look_again(&plan).await {
+                Ok(newest) => confirm(plan, newest).await,
                 Err(error) => Err(error),
             };
             let mut committed = confirmed.map_err(|error| unconfirmed(table, &metadata_location, error))?;
@@ -161,8 +165,21 @@ pub(crate) async fn commit(plan: ExpirePlan) -> Result<Attempt> {
     }
 }
 
+/// Loads the table after its commit. A failure that passes must not leave the freed files behind.
+async fn look_again(plan: &ExpirePlan) -> Result<LoadedTable> {
+    let mut newest = plan.load_newest().await;
+    for pause in PAUSES_BEFORE_LOOKING {
+        let Err(error) = &newest else { break };
+        tracing::info!(table = plan.table.name, %error, "looking at the table after its commit failed");
+        tokio::time::sleep(pause).await;
+        newest = plan.load_newest().await;
+    }
+    newest
+}
+
 /// Decides by what is there whether a commit happened whose answer was lost.
 async fn settle(plan: ExpirePlan, why: String) -> Result<Attempt> {
+    let mut seen = "the table does not show it".to_string();
     for pause in PAUSES_BEFORE_LOOKING {
         tokio::time::sleep(pause).await;
         let newest = match plan.load_newest().await {
@@ -177,26 +194,19 @@ async fn settle(plan: ExpirePlan, why: String) -> Result<Attempt> {
         }
         let Some(missing) = plan.commit_request().contradicted_by(&newest.metadata) else {
             tracing::info!(table = plan.table.name, why, "no answer to the commit, but the table shows it");
-            let (table, file) = (plan.table.name.clone(), newest.metadata.metadata_location().to_string());
-            let confirmed = match plan.verify(&newest).await {
-                Ok(()) => confirm(plan, newest),
-                Err(error) => Err(error),
-            };
-            let committed = confirmed.map_err(|error| unconfirmed(table, &file, error))?;
-            return Ok(Attempt::Committed(Box::new(committed)));
+            return confirm(plan, newest).await.map(|committed| Attempt::Committed(Box::new(committed)));
         };
-        // Somebody else's commit came first, and ours can't come on top of it any more where a pointer is swapped.
-        return Ok(Attempt::Unsettled(format!(
-            "{why}; meanwhile the table changed, and its newest metadata {missing}"
-        )));
+        seen = format!("meanwhile the table changed, and its newest metadata {missing}");
+        break;
     }
-    Ok(Attempt::Unsettled(format!("{why}; the table does not show it")))
+    Ok(Attempt::Unsettled(Box::new(Unsettled { plan, why: format!("{why}; {seen}") })))
 }
 
 /// An error that came after the catalog had taken a commit must not read as if nothing had happened.
 fn unconfirmed(table: String, metadata_location: &str, error: Error) -> Error {
     match error {
         Error::CommitUnknown { .. } => error,
+        Error::CommitMismatch { .. } => error,
         error => Error::CommitUnknown {
             table,
             why: format!("the catalog took {metadata_location}, but the table could not be looked at again: {error}"),
@@ -237,17 +247,18 @@ async fn refuse_other_tables(plan: &ExpirePlan, stores: &Stores) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the newest metadata shows the commit, whoever made it.
+/// Checks that the newest metadata shows the commit, whoever made it, and that the catalog lost nothing else with it.
 ///
 /// # Errors
-/// [`Error::CommitUnknown`] when it doesn't: something that was removed is still there, or something that should have stayed
-/// is gone.
-pub(crate) fn confirm(plan: ExpirePlan, newest: LoadedTable) -> Result<CommittedExpiry> {
+/// [`Error::CommitUnknown`] when it doesn't show it: something that was removed is still there, or something that should have
+/// stayed is gone. [`Error::CommitMismatch`] when the catalog did something else.
+pub(crate) async fn confirm(plan: ExpirePlan, newest: LoadedTable) -> Result<CommittedExpiry> {
     if let Some(why) = plan.commit_request().contradicted_by(&newest.metadata) {
         return Err(Error::CommitUnknown { table: plan.table.name.clone(), why: format!("the newest metadata {why}") });
     }
+    plan.verify(&newest).await?;
     let (summary, options, task) = (plan.summary(), plan.options.clone(), Arc::clone(&plan.task));
-    let (deletion, newest) = plan.into_deletion(newest)?;
+    let (deletion, newest) = plan.into_deletion(newest).await?;
     Ok(CommittedExpiry { summary, options, task, deletion, newest })
 }
 

@@ -125,16 +125,22 @@ impl ExpirePlan {
         }
     }
 
+    /// True when a table shows this plan's commit.
+    pub(super) fn is_shown_by(&self, table: &LoadedTable) -> bool {
+        self.commit.contradicted_by(&table.metadata).is_none()
+    }
+
     /// Takes the plan on to the metadata that is the newest after the commit.
     ///
     /// If that is exactly what the plan asked for, it is the plan's base without what expired, and needs no second look but
-    /// at the files that it names itself; on anything else the first look before a delete finds what is new.
-    pub(super) fn into_deletion(self, newest: LoadedTable) -> Result<(DeletionPlan, NewestMetadata)> {
+    /// at the files that it names itself; of anything else what is new in it is read now. Either way later looks start from
+    /// what was seen after the commit, and not from the plan's base.
+    pub(super) async fn into_deletion(self, newest: LoadedTable) -> Result<(DeletionPlan, NewestMetadata)> {
         let Checked { identity, snapshots, manifests } = self.checked;
         let checked = |seen| NewestMetadata::new(self.handle, self.task, identity, seen, snapshots, manifests);
         let newest = match newest.metadata.has_json(&self.commit.new_metadata) {
             true => checked(newest).with_own_files()?,
-            false => checked(self.table),
+            false => checked(self.table).with_newer(newest).await?,
         };
         Ok((self.deletion, newest))
     }

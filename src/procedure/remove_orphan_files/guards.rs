@@ -30,6 +30,9 @@ const CONCURRENT_LOOKS: usize = 16;
 
 /// Refuses a folder that another table uses too: a table nested below it or around it, or one that shares the location.
 ///
+/// Metadata of this very table that the catalog's current metadata does not name, though it is not older, is returned: a commit
+/// that failed left it, or another catalog names it, and this one's pointer is stale.
+///
 /// What the listing showed of other metadata is looked at. A listing of the whole table shows everything; otherwise the
 /// table's own metadata folders are looked at, too, because whoever shares the location leaves metadata there, and the
 /// metadata folders beside what was found.
@@ -41,7 +44,7 @@ pub(super) async fn refuse_foreign_tables(
     search: &Search,
     references: &mut References,
     stores: &Stores,
-) -> Result<()> {
+) -> Result<Vec<String>> {
     let own_folders = metadata_folders(&table.metadata);
     let is_own = |folder: &Location| own_folders.iter().any(|own| rules.same_place(folder, own));
     let mut suspects = search.metadata_files.clone();
@@ -71,7 +74,9 @@ pub(super) async fn refuse_foreign_tables(
         }
     }
     let looks: Vec<_> = suspects.iter().map(|file| look_at(table, file, &own_folders, rules, stores)).collect();
-    futures::stream::iter(looks).buffer_unordered(CONCURRENT_LOOKS).try_collect().await
+    let looks: Vec<Option<String>> =
+        futures::stream::iter(looks).buffer_unordered(CONCURRENT_LOOKS).try_collect().await?;
+    Ok(looks.into_iter().flatten().collect())
 }
 
 async fn metadata_files(folder: &Location, stores: &Stores) -> Result<Vec<String>> {
@@ -101,13 +106,14 @@ fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
+/// Looks at metadata that the table's own doesn't name. Gives it back if it is the table's and not older than the newest.
 async fn look_at(
     table: &LoadedTable,
     file: &str,
     own_folders: &[Location],
     rules: &PathRules,
     stores: &Stores,
-) -> Result<()> {
+) -> Result<Option<String>> {
     let refuse = |found: String| Err(Error::Guard { table: table.name.clone(), found });
     let location = Location::parse(file)?;
     let folder = location.with_path(parent(location.path()));
@@ -116,11 +122,14 @@ async fn look_at(
     }
     let content = match stores.read(file).await {
         Ok(content) => content,
-        Err(error) if error.is_not_found() => return Ok(()),
+        Err(error) if error.is_not_found() => return Ok(None),
         Err(error) => return Err(error),
     };
     match TableIdentity::read(&content) {
-        Ok(identity) if TableIdentity::of(&table.metadata).is_same_table(&identity, rules) => Ok(()),
+        Ok(identity) if TableIdentity::of(&table.metadata).is_same_table(&identity, rules) => {
+            let is_older = identity.last_updated_ms() < table.metadata.last_updated_ms();
+            Ok((!is_older).then(|| file.to_string()))
+        }
         Ok(identity) => Err(foreign_table(table, file, &identity)),
         Err(why) => refuse(format!(
             "{file} is named like table metadata but can't be read as such ({why}), so whose it is is unknown: it may be \

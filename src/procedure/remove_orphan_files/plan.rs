@@ -109,8 +109,14 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
 
     let seen = newest.seen();
     let shows_everything = scope.whole_table && options.file_list_view.is_none();
-    refuse_foreign_tables(seen, &rules, &scope, shows_everything, &search, &mut references, &stores).await?;
+    let newer =
+        refuse_foreign_tables(seen, &rules, &scope, shows_everything, &search, &mut references, &stores).await?;
     let changed = !seen.is_same_version(&table);
+    let mut notices = seen.notices.clone();
+    if !newer.is_empty() {
+        notices.push(newest.spare_named_by(newer, search.orphans.as_mut()).await?);
+    }
+    let seen = newest.seen();
     let dangling = refuse_unshown_files(&seen.name, changed, options, &mut references, &search, &stores, task).await?;
 
     let is_listing = options.file_list_view.is_none();
@@ -125,7 +131,6 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
     metrics.retained_snapshots_count = seen.metadata.snapshots().len() as u64;
     let unscanned = unscanned_roots(&metadata, &scope, &rules);
     metrics.unscanned_roots_count = unscanned.len() as u64;
-    let mut notices = seen.notices.clone();
     notices.extend(foreign.map(|file| foreign_notice(metrics.skipped_foreign_files_count, &file)));
     notices.extend(unscanned.into_iter().map(|root| {
         format!("{root} lies outside the table's location and may be shared: it is listed only when named as location")

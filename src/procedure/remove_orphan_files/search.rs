@@ -42,6 +42,8 @@ pub(super) struct Search {
     pub orphans: CollectedFiles,
     /// A listed file and the scheme and authority under which its path is live.
     mismatches: Vec<(String, FilePrefix)>,
+    /// Keys of the listing that may stand for another: see [`Self::is_doubtful`].
+    at_bucket_root: bool,
     /// Where links lead to: those files are in use under the link's name.
     link_targets: HashSet<String>,
     /// Files that are named like table metadata, but that the table's own metadata doesn't name.
@@ -69,10 +71,12 @@ impl Search {
         hidden: Option<HiddenNames>,
         task: &TaskContext,
     ) -> Self {
+        let is_object = !scope.folder.is_local();
         let is_limited = scope.whole_table && !options.include_foreign;
         Self {
             own_folders: is_limited.then(|| references.own_folders().clone()),
             foreign: None,
+            at_bucket_root: is_object && scope.folder.path().trim_matches('/').is_empty(),
             mode: options.prefix_mismatch_mode,
             hidden,
             cutoff_ms: options.cutoff_ms,
@@ -159,6 +163,9 @@ impl Search {
             }
         }
         // Most files are live: only now is it asked how old the others are.
+        if store.is_some_and(|store| store.as_local().is_none()) {
+            suspects.iter_mut().filter(|(found, _)| self.is_doubtful(found)).for_each(|(found, _)| found.stat = None);
+        }
         let without = |(found, _): &&(Found, Liveness)| found.stat.is_none();
         let paths = suspects.iter().filter(without).map(|(found, _)| split(&found.location).path.to_string());
         let mut stats = match store {
@@ -166,11 +173,27 @@ impl Search {
             None => vec![].into_iter(),
         };
         for (found, liveness) in suspects {
-            // One that is gone meanwhile is nobody's orphan.
-            let Some(stat) = found.stat.or_else(|| stats.next().flatten()) else { continue };
-            self.suspect(found.location, stat, liveness)?;
+            match found.stat.or_else(|| stats.next().flatten()) {
+                Some(stat) => self.suspect(found.location, stat, liveness)?,
+                None if store.is_some_and(|store| store.as_local().is_none()) => {
+                    tracing::warn!(
+                        path = found.location,
+                        "left alone: no object has this key, so it is a folder marker"
+                    );
+                    self.metrics.count_skipped(SkipReason::UnsupportedName);
+                }
+                // One that is gone meanwhile is nobody's orphan.
+                None => {}
+            }
         }
         Ok(())
+    }
+
+    /// True for an object that may have another key than the listing says: object_store drops the slash at the end of a
+    /// folder marker, which is empty, and a slash at the beginning of a key. The key without it may be another object, a younger
+    /// one, too; so the store is asked for it.
+    fn is_doubtful(&self, found: &Found) -> bool {
+        self.at_bucket_root || found.stat.is_some_and(|stat| stat.size == 0)
     }
 
     /// Decides on a file that nothing names by its scheme, authority and path.

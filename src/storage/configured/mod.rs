@@ -20,7 +20,6 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::error::DataFusionError;
 use datafusion::execution::object_store::ObjectStoreRegistry;
 #[cfg(any(feature = "aws", feature = "azure", feature = "gcp", feature = "http"))]
 use object_store::ClientConfigKey;
@@ -123,13 +122,21 @@ impl ConfiguredStores {
     }
 
     /// # Errors
-    /// Why there is none.
-    fn store(&self, url: &Url) -> std::result::Result<Arc<dyn ObjectStore>, String> {
+    /// [`Error::NoStore`] when nothing is said of such a location, so that somebody else may know it; [`Error::Location`] when
+    /// what is said can't be followed.
+    fn store(&self, url: &Url) -> Result<Arc<dyn ObjectStore>> {
         let key = store_key(url);
         if let Some(store) = self.stores.lock().get(&key) {
             return Ok(Arc::clone(store));
         }
-        let store = self.make(&Bucket::parse(url)?)?;
+        let bucket = Bucket::parse(url).map_err(|why| Error::NoStore { location: printable(url), why })?;
+        let store = match self.make(&bucket) {
+            Ok(store) => store,
+            Err(why) if bucket.family().feature().is_some() || self.knows_nothing_of(&bucket) => {
+                return Err(Error::NoStore { location: printable(url), why });
+            }
+            Err(why) => return Err(Error::Location { location: printable(url), why }),
+        };
         // Another task may have made it meanwhile: one store serves all.
         Ok(Arc::clone(self.stores.lock().entry(key).or_insert(store)))
     }
@@ -165,6 +172,16 @@ impl ConfiguredStores {
         };
         let routes: std::result::Result<Vec<_>, String> = routes.into_iter().map(make_route).collect();
         Ok(Arc::new(Routes::new(bucket.to_string(), routes?, fallback)))
+    }
+
+    /// True when neither the environment nor credentials, own or vended, are there to reach a bucket with.
+    fn knows_nothing_of(&self, bucket: &Bucket) -> bool {
+        let of_family = |key: &String| bucket.family().key_prefixes().iter().any(|begin| key.starts_with(begin));
+        let has_credential =
+            |properties: &BTreeMap<String, String>| properties.keys().any(|key| of_family(key) && is_credential(key));
+        !self.environment
+            && !has_credential(&self.properties)
+            && !self.vended.credentials().iter().any(|vended| has_credential(&vended.properties))
     }
 
     fn speaks_of(&self, family: Family) -> bool {
@@ -313,11 +330,11 @@ impl ObjectStoreRegistry for ConfiguredStores {
         self.stores
             .lock()
             .remove(&store_key(url))
-            .ok_or_else(|| location_error(url, "no store is registered for it".into()))
+            .ok_or_else(|| Error::NoStore { location: printable(url), why: "none is registered".into() }.into())
     }
 
     fn get_store(&self, url: &Url) -> datafusion::error::Result<Arc<dyn ObjectStore>> {
-        self.store(url).map_err(|why| location_error(url, why))
+        Ok(self.store(url)?)
     }
 }
 
@@ -326,8 +343,9 @@ fn store_key(url: &Url) -> String {
     Bucket::parse(url).map_or_else(|_| url[..url::Position::BeforePath].to_string(), |bucket| bucket.to_string())
 }
 
-fn location_error(url: &Url, why: String) -> DataFusionError {
+/// A URL as messages show it: without a password.
+fn printable(url: &Url) -> String {
     let mut shown = url.clone();
     let _ = shown.set_password(None);
-    DataFusionError::from(Error::Location { location: shown.to_string(), why })
+    shown.to_string()
 }

@@ -205,6 +205,11 @@ async fn what_others_did_meanwhile_is_looked_at() {
     let kept = with_others(&tagged, folder, 4, &of(&[1, 3], &[("main", 3), ("new", 1)], &[3])).await;
     assert!(kept.starts_with("committed "), "{kept}");
 
+    // The log was cut behind ours: what was there before can't be told.
+    let ours = BTreeMap::from([(4, of(&[1, 3], &[("main", 3)], &[3]))]);
+    let cut = with_others(&ours, folder, 5, &of(&[1, 3], &[("main", 3)], &[4])).await;
+    assert!(cut.contains("mismatch: ") && cut.contains("does not reach back"), "{cut}");
+
     // Somebody committed on top of ours before the answer was made.
     let ours = BTreeMap::from([(3, of(&[1, 3], &[("main", 3)], &[1, 2]))]);
     let later = with_others(&ours, folder, 4, &of(&[1, 3, 4], &[("main", 4)], &[1, 2, 3])).await;
