@@ -95,6 +95,8 @@ pub enum SkipReason {
     Hidden,
     /// The call asked to delete no file.
     LeftBehind,
+    /// It lies in the table's location, but not where the table writes or has live files.
+    Foreign,
 }
 
 /// A file of the plan and what became of it.
@@ -160,6 +162,7 @@ pub struct Metrics {
     pub elapsed_ms: u64,
     /// Files that only expired snapshots need and that stay because the call asked to delete none.
     pub left_behind_files_count: u64,
+    pub skipped_foreign_files_count: u64,
 }
 
 /// Every metric row, in the order in which it is returned, with its meaning.
@@ -231,6 +234,7 @@ metric_rows! {
     dangling_references_count: "live files that do not exist",
     elapsed_ms: "how long the run took, in ms",
     left_behind_files_count: "files that only expired snapshots need and that stay, by delete_files => false",
+    skipped_foreign_files_count: "files that nothing names, in the table\'s location but outside of its own folders",
 }
 
 /// Which rows a statement returns.
@@ -449,6 +453,7 @@ impl SkipReason {
             SkipReason::UnknownAge => "no believable modification time",
             SkipReason::Hidden => "hidden name",
             SkipReason::LeftBehind => "delete_files => false: left for remove_orphan_files",
+            SkipReason::Foreign => "outside the table's own folders in its location",
         }
     }
 }
@@ -486,6 +491,7 @@ impl Metrics {
             SkipReason::UnknownAge => &mut self.skipped_unknown_age_count,
             SkipReason::Hidden => &mut self.skipped_hidden_count,
             SkipReason::LeftBehind => &mut self.left_behind_files_count,
+            SkipReason::Foreign => &mut self.skipped_foreign_files_count,
         };
         *count += 1;
     }

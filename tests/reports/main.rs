@@ -6,6 +6,9 @@ mod place;
 
 mod expiry_files;
 mod expiry_snapshots;
+mod orphans;
+mod paths;
+mod races;
 
 #[allow(dead_code)]
 #[path = "../it/model.rs"]

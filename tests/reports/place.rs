@@ -13,8 +13,12 @@ use crate::watched::WatchedStore;
 
 /// A place of its own for one table, which is the folder `t` of the place's root.
 pub enum Place {
-    Folder { root: PathBuf, _guard: TempDir },
-    Store(WatchedStore),
+    Folder {
+        root: PathBuf,
+        _guard: TempDir,
+    },
+    /// A store and its bucket, such as `s3://bucket`.
+    Store(WatchedStore, String),
 }
 
 /// A table as its newest metadata describes it, with the files that it is read from.
@@ -31,25 +35,26 @@ impl Deref for Read {
     }
 }
 
-const BUCKET: &str = "s3://bucket";
-
 impl Place {
-    /// An empty folder.
-    pub fn folder() -> Self {
+    /// An empty folder, by its path below a folder of its own (empty for that one itself).
+    pub fn folder(below: &str) -> Self {
         let guard = tempfile::tempdir().unwrap();
-        Self::Folder { root: guard.path().canonicalize().unwrap(), _guard: guard }
+        let root = guard.path().canonicalize().unwrap();
+        let root = if below.is_empty() { root } else { root.join(below) };
+        std::fs::create_dir_all(&root).unwrap();
+        Self::Folder { root, _guard: guard }
     }
 
-    /// An empty store, `s3://bucket`.
-    pub fn store() -> Self {
-        Self::Store(WatchedStore::default())
+    /// An empty store for this bucket.
+    pub fn store(bucket: &str) -> Self {
+        Self::Store(WatchedStore::default(), bucket.into())
     }
 
     /// The place's root as a location, without a slash at its end.
     pub fn root(&self) -> String {
         match self {
             Place::Folder { root, .. } => root.to_str().unwrap().to_string(),
-            Place::Store(_) => format!("{BUCKET}/wh"),
+            Place::Store(_, bucket) => format!("{bucket}/wh"),
         }
     }
 
@@ -58,12 +63,11 @@ impl Place {
         format!("{}/t", self.root())
     }
 
-    #[allow(dead_code, reason = "for the families to come")]
     /// The root on disk.
     pub fn path(&self) -> &Path {
         match self {
             Place::Folder { root, .. } => root,
-            Place::Store(_) => panic!("a store has no folder"),
+            Place::Store(..) => panic!("a store has no folder"),
         }
     }
 
@@ -71,7 +75,7 @@ impl Place {
     pub fn watched(&self) -> &WatchedStore {
         match self {
             Place::Folder { .. } => panic!("a folder is no store"),
-            Place::Store(store) => store,
+            Place::Store(store, _) => store,
         }
     }
 
@@ -81,8 +85,8 @@ impl Place {
             Place::Folder { root, .. } => {
                 table.write(root.join("t")).unwrap();
             }
-            Place::Store(store) => {
-                let location = table.location.clone().or(Some(format!("{BUCKET}/wh/t")));
+            Place::Store(store, bucket) => {
+                let location = table.location.clone().or(Some(format!("{bucket}/wh/t")));
                 *store = WatchedStore::with_table(&Table { location, ..table.clone() }).await;
             }
         }
@@ -96,7 +100,7 @@ impl Place {
                 std::fs::create_dir_all(path.parent().unwrap()).unwrap();
                 std::fs::write(path, content).unwrap();
             }
-            Place::Store(store) => store.add(&format!("wh/{path}"), content).await,
+            Place::Store(store, _) => store.add(&format!("wh/{path}"), content).await,
         }
     }
 
@@ -104,7 +108,7 @@ impl Place {
     pub async fn look(&self) -> Disk {
         let store = match self {
             Place::Folder { root, .. } => return disk(root),
-            Place::Store(store) => store,
+            Place::Store(store, _) => store,
         };
         let mut found = Disk::new();
         for object in store.objects().await {
@@ -123,10 +127,10 @@ impl Place {
     pub async fn read(&self) -> Read {
         match self {
             Place::Folder { .. } => Read { table: ReadTable::read(Path::new("/"), &self.table()), _copy: None },
-            Place::Store(store) => {
+            Place::Store(store, bucket) => {
                 let copy = tempfile::tempdir().unwrap();
                 for key in store.keys().await {
-                    let path = copy.path().join("s3:/bucket").join(&key);
+                    let path = copy.path().join(bucket.replace("://", ":/")).join(&key);
                     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
                     std::fs::write(path, store.content(&key).await).unwrap();
                 }

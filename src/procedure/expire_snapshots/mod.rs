@@ -110,7 +110,8 @@ pub(crate) async fn run(handle: TableHandle, options: &ExpireSnapshots, context:
     let now_ms = context.maintenance.now_ms();
     let (mut attempt, mut unsettled) = (0, None::<Box<Unsettled>>);
     loop {
-        let plan = plan(handle.clone(), options, now_ms, &context.task).await?;
+        let plan = plan(handle.clone(), options, now_ms, &context.task).await;
+        let plan = plan.map_err(|error| still_unsettled(unsettled.as_deref(), error))?;
         if let Some(before) = unsettled.take_if(|before| before.plan.is_shown_by(&plan.table)) {
             tracing::info!(table = plan.table.name, why = before.why, "a commit without an answer arrived after all");
             return delete(confirm(before.plan, plan.table).await?, context).await;
@@ -124,10 +125,7 @@ pub(crate) async fn run(handle: TableHandle, options: &ExpireSnapshots, context:
         }
         attempt += 1;
         let (table, retries) = (plan.table.name.clone(), retries(plan.metadata()));
-        let outcome = commit(plan).await.map_err(|error| match &unsettled {
-            Some(before) => Error::CommitUnknown { table: table.clone(), why: format!("{}; then {error}", before.why) },
-            None => error,
-        })?;
+        let outcome = commit(plan).await.map_err(|error| still_unsettled(unsettled.as_deref(), error))?;
         let why = match outcome {
             Attempt::Committed(committed) => return delete(*committed, context).await,
             Attempt::Conflict(why) => why,
@@ -146,6 +144,16 @@ pub(crate) async fn run(handle: TableHandle, options: &ExpireSnapshots, context:
         }
         tracing::info!(table, attempt, why, "the commit was not taken; planning again");
         tokio::time::sleep(Duration::from_millis(100 << attempt.min(6))).await;
+    }
+}
+
+/// An error that comes after a commit of unknown outcome must not read as if nothing had happened.
+fn still_unsettled(unsettled: Option<&Unsettled>, error: Error) -> Error {
+    match unsettled {
+        None => error,
+        Some(before) => {
+            Error::CommitUnknown { table: before.plan.table.name.clone(), why: format!("{}; then {error}", before.why) }
+        }
     }
 }
 
