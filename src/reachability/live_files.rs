@@ -4,6 +4,7 @@
 //! candidates probe it, so that a collision can only keep a file, never let one go. The same key may be live under several
 //! schemes and authorities, as a rule it is under one: each has a tag, held beside the hash.
 
+use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
@@ -103,7 +104,21 @@ impl LiveFilesBuilder {
     pub(crate) fn build(self) -> Result<LiveFiles> {
         let Self { identity, seed, tags, hashes } = self;
         let mut named_by_manifests = 0;
+        let rules = identity.rules();
+        let places: Vec<FilePrefix> = tags.iter().map(|(prefix, _)| rules.listed_prefix((**prefix).clone())).collect();
         let is_content = |entry: &&u64| named_by(&tags, **entry) == NamedBy::Manifest;
+        // A file is one however its names spell scheme and authority.
+        let count = |sorted: &[u64]| -> usize {
+            let of_one_path = sorted.chunk_by(|a, b| a & HASH_MASK == b & HASH_MASK);
+            let distinct = of_one_path.map(|entries| match entries {
+                [entry] => usize::from(is_content(&entry)),
+                entries => {
+                    let places = entries.iter().filter(is_content).map(|entry| places.get(tag_of(*entry)));
+                    places.collect::<HashSet<_>>().len()
+                }
+            });
+            distinct.sum()
+        };
         // Of two entries for one file the merged one has the mark if any has.
         let merge = |earlier: &mut u64, later: u64| {
             let same = (*earlier | EXPECTED) == (later | EXPECTED);
@@ -112,7 +127,7 @@ impl LiveFilesBuilder {
             }
             same
         };
-        let hashes = hashes.seal(merge, |sorted| named_by_manifests += sorted.iter().filter(is_content).count())?;
+        let hashes = hashes.seal(merge, |sorted| named_by_manifests += count(sorted))?;
         Ok(LiveFiles { identity, seed, tags, hashes, named_by_manifests, unseen_on_disk: vec![] })
     }
 }
@@ -139,7 +154,7 @@ fn entries_of(bucket: &mut [u64], hash: u64) -> &mut [u64] {
 }
 
 impl LiveFiles {
-    /// How many distinct names of files there are in manifests.
+    /// How many distinct files manifests name.
     pub(crate) fn named_by_manifests(&self) -> usize {
         self.named_by_manifests
     }

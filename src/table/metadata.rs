@@ -125,14 +125,31 @@ pub struct SnapshotRef {
     #[serde(rename = "type")]
     pub kind: RefKind,
     /// Branches only: how many snapshots of the branch to keep whatever their age.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "retention_field::min_snapshots_to_keep")]
     pub min_snapshots_to_keep: Option<i32>,
     /// Branches only: ancestors older than this (ms) may expire.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "retention_field::max_snapshot_age_ms")]
     pub max_snapshot_age_ms: Option<i64>,
     /// The ref itself goes when its snapshot is older than this (ms); never for `main`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "retention_field::max_ref_age_ms")]
     pub max_ref_age_ms: Option<i64>,
+}
+
+/// Errors of serde_json give a value and its column, but no field.
+mod retention_field {
+    use serde::{Deserialize, Deserializer, de::Error};
+
+    pub(super) fn min_snapshots_to_keep<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i32>, D::Error> {
+        Option::deserialize(from).map_err(|e| D::Error::custom(format!("min-snapshots-to-keep: {e}")))
+    }
+
+    pub(super) fn max_snapshot_age_ms<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Error> {
+        Option::deserialize(from).map_err(|e| D::Error::custom(format!("max-snapshot-age-ms: {e}")))
+    }
+
+    pub(super) fn max_ref_age_ms<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Error> {
+        Option::deserialize(from).map_err(|e| D::Error::custom(format!("max-ref-age-ms: {e}")))
+    }
 }
 
 /// An entry of `snapshot-log`: when a snapshot became the current one.

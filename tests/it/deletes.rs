@@ -270,7 +270,7 @@ async fn folders_of_orphans_go_and_what_holds_anything_stays() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, "x").unwrap();
     }
-    table.call("remove_orphan_files", "").await;
+    table.call("remove_orphan_files", ", include_foreign => true").await;
     let left = ["data", "data/p=1", "data/p=1/q=1", "data/p=1/q=2", "data/p=2", "data/p=4", "data/p=4/q=1"];
     let others = ["metadata", "x", "x/z"];
     assert_eq!(table.folders(), set(&[&left[..], &others].concat()));

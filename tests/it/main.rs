@@ -8,6 +8,7 @@ mod cli;
 mod cli_catalogs;
 mod conformance;
 mod corpus;
+mod decisions;
 mod deletes;
 mod docs;
 mod generated;

@@ -441,11 +441,13 @@ async fn remove_orphans(folder: &Path, table: &Described, strays: &[&str]) -> Re
     let location = written.folder.to_str().unwrap();
     let before = Table::read(Path::new("/"), location);
     let referenced = before.referenced()?;
+    // Nothing of the table is in that folder.
+    let foreign = |file: &str| file.starts_with("extra/");
     let hidden = |file: &str| file.split('/').any(|part| part.starts_with(['_', '.']));
     let disk_before = disk(&written.folder);
     let orphans: BTreeSet<_> = files(&disk_before)
         .into_iter()
-        .filter(|file| !hidden(file) && !referenced.contains(&format!("{location}/{file}")))
+        .filter(|file| !hidden(file) && !foreign(file) && !referenced.contains(&format!("{location}/{file}")))
         .collect();
 
     let session = Session::new(Some(NOW_MS));
@@ -457,6 +459,8 @@ async fn remove_orphans(folder: &Path, table: &Described, strays: &[&str]) -> Re
     let disk_after = disk(&written.folder);
     check(&files(&disk_before).difference(&files(&disk_after)).cloned().collect(), &orphans, "deleted files")?;
     check(&real["deleted_files_count"], &(orphans.len() as i64), "count")?;
+    let kept = strays.iter().filter(|file| foreign(file) && !hidden(file)).count() as i64;
+    check(&real["skipped_foreign_files_count"], &kept, "foreign files")?;
     deleted_nothing(&session.metrics(&call("")).await?)?;
     unchanged("a second run", &disk_after, &disk(&written.folder))
 }

@@ -210,7 +210,10 @@ async fn orphans_go_and_nothing_else() {
     assert_eq!(bucket.store.keys().await, bucket.before);
 
     let all = bucket.remove_orphans("").await.unwrap();
-    assert_eq!((all["deleted_files_count"], all["skipped_hidden_count"]), (2, 1));
+    let counts = ["deleted_files_count", "skipped_hidden_count", "skipped_foreign_files_count"].map(|name| all[name]);
+    assert_eq!(counts, [1, 1, 1]);
+    let all = bucket.remove_orphans(", include_foreign => true").await.unwrap();
+    assert_eq!((all["deleted_files_count"], all["skipped_foreign_files_count"]), (1, 0));
     let left = bucket.store.keys().await;
     let ours: BTreeSet<_> =
         left.iter().filter(|key| key.starts_with("wh/t/") && !key.contains("/_")).cloned().collect();

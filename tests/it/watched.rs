@@ -79,7 +79,12 @@ impl WatchedStore {
 
     /// All keys.
     pub async fn keys(&self) -> BTreeSet<String> {
-        self.0.objects.list(None).map_ok(|object| object.location.to_string()).try_collect().await.unwrap()
+        self.objects().await.into_iter().map(|object| object.location.to_string()).collect()
+    }
+
+    /// Size and time of every object by its key, unnoticed.
+    pub async fn objects(&self) -> Vec<ObjectMeta> {
+        self.0.objects.list(None).try_collect().await.unwrap()
     }
 
     /// Gives wrong answers from now on.

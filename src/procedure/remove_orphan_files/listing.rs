@@ -1,5 +1,6 @@
 //! Where orphans are looked for, and which of the listed files are considered at all.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -87,7 +88,9 @@ impl Scope {
     /// The folders between the table's location and this folder, the folder itself among them: a table that holds the
     /// folder has its metadata beside one of them.
     pub(super) fn ancestors(&self, metadata: &TableMetadata, path: &str) -> Vec<Location> {
-        let table = normalize_local(metadata.location().path()).into_owned();
+        let table = compared_path(metadata.location());
+        let path = metadata.location().with_path(path);
+        let path = compared_path(&path);
         let mut ancestors = Vec::new();
         let mut path = path.trim_end_matches('/');
         while is_below(path, &table) {
@@ -108,11 +111,17 @@ impl Scope {
     }
 }
 
+/// A folder's path as listed paths are compared with it.
+fn compared_path(folder: &Location) -> Cow<'_, str> {
+    if folder.is_local() { normalize_local(folder.path()) } else { folder.path().into() }
+}
+
 /// Spark's rule for hidden names: a part below the listed folder that starts with `_` or `.` hides the file, unless it is
 /// the folder of a partition field whose own name starts so (`_field=value`).
 #[derive(Debug)]
 pub(super) struct HiddenNames {
     folder: String,
+    is_local: bool,
     partition_prefixes: HashSet<String>,
 }
 
@@ -120,13 +129,15 @@ impl HiddenNames {
     pub(super) fn new(scope: &Scope, metadata: &TableMetadata) -> Self {
         let hidden_fields = metadata.partition_field_names().filter(|name| is_hidden(name));
         Self {
-            folder: scope.folder.path().trim_end_matches('/').to_string(),
+            folder: compared_path(&scope.folder).trim_end_matches('/').to_string(),
+            is_local: scope.folder.is_local(),
             partition_prefixes: hidden_fields.map(|name| format!("{name}=")).collect(),
         }
     }
 
     pub(super) fn hides(&self, path: &str) -> bool {
-        let below = path.strip_prefix(&self.folder).unwrap_or(path);
+        let path = if self.is_local { normalize_local(path) } else { path.into() };
+        let below = path.strip_prefix(&self.folder).unwrap_or(&path);
         below.split('/').any(|part| {
             is_hidden(part) && !self.partition_prefixes.iter().any(|prefix| part.starts_with(prefix.as_str()))
         })

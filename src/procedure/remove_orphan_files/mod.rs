@@ -2,6 +2,7 @@
 
 mod guards;
 mod listing;
+mod own_folders;
 mod plan;
 mod references;
 mod search;
@@ -64,6 +65,8 @@ pub struct RemoveOrphanFiles {
     pub allow_missing_files: bool,
     /// No other table uses the `location`, which lies outside of the table's own.
     pub exclusive_location: bool,
+    /// Also delete what lies in the table's location but neither where the table writes nor beside live files of it.
+    pub include_foreign: bool,
 }
 
 impl RemoveOrphanFiles {
@@ -85,6 +88,7 @@ impl RemoveOrphanFiles {
             max_concurrent_deletes: None,
             allow_missing_files: false,
             exclusive_location: false,
+            include_foreign: false,
         }
     }
 
@@ -157,6 +161,7 @@ impl Procedure for RemoveOrphanFilesProcedure {
                 max_concurrent_deletes: super::concurrency(&arguments),
                 allow_missing_files: arguments.boolean("allow_missing_files").unwrap_or(false),
                 exclusive_location: arguments.boolean("exclusive_location").unwrap_or(false),
+                include_foreign: arguments.boolean("include_foreign").unwrap_or(false),
                 ..RemoveOrphanFiles::older_than(cutoff(&arguments, options)?, arguments.now_ms)
             },
             output: arguments.output(),
@@ -298,6 +303,12 @@ const PARAMETERS: &[Parameter] = &[
         ParameterKind::Boolean,
         None,
         "no other table uses the location, which lies outside of the table's own",
+    ),
+    parameter(
+        "include_foreign",
+        ParameterKind::Boolean,
+        None,
+        "also delete what lies in the table's location outside of the folders that the table writes to",
     ),
     parameter("output", ParameterKind::Choice(&["metrics", "columns", "files"]), None, "which rows to return"),
 ];

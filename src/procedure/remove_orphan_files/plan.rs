@@ -122,7 +122,7 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
     let is_listing = options.file_list_view.is_none();
     keep_files_with_other_names(&mut references, &mut search, &store, is_listing, task).await?;
 
-    let Search { mut metrics, orphans, .. } = search;
+    let Search { mut metrics, orphans, foreign, .. } = search;
     let mut orphans = orphans.into_vec();
     orphans.sort_unstable_by(|a, b| a.path.cmp(&b.path));
     metrics.dangling_references_count = dangling;
@@ -131,6 +131,7 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
     metrics.retained_snapshots_count = seen.metadata.snapshots().len() as u64;
     let unscanned = unscanned_roots(&metadata, &scope, &rules);
     metrics.unscanned_roots_count = unscanned.len() as u64;
+    notices.extend(foreign.map(|file| foreign_notice(metrics.skipped_foreign_files_count, &file)));
     notices.extend(unscanned.into_iter().map(|root| {
         format!("{root} lies outside the table's location and may be shared: it is listed only when named as location")
     }));
@@ -147,6 +148,14 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
     Ok(OrphanPlan { table: name, deletion, newest, max_concurrent_deletes, task: Arc::clone(task), metrics, notices })
 }
 
+/// What is said of files that are no orphans because the table doesn't write where they lie.
+fn foreign_notice(count: u64, file: &str) -> String {
+    format!(
+        "{count} files that nothing names lie in the table's location but where the table neither writes nor has live files, such \
+         as {file}: they stay. Give include_foreign => true to delete them, or name their folder as location"
+    )
+}
+
 /// Looks up every file of the scope's listing, or every row of the relation that stands for one.
 async fn search(
     options: &RemoveOrphanFiles,
@@ -158,7 +167,7 @@ async fn search(
 ) -> Result<Search> {
     if let Some(relation) = &options.file_list_view {
         // Spark hides names in a listing, but not in a list that somebody made.
-        let mut search = Search::new(options, scope, None, &context.task);
+        let mut search = Search::new(options, scope, references, None, &context.task);
         search.run(relation_files(relation, scope, context).await?, references, None).await?;
         return Ok(search);
     }
@@ -166,7 +175,8 @@ async fn search(
     let sample = references.sample().to_vec();
     let mut how = context.options().listing_options()?;
     loop {
-        let mut search = Search::new(options, scope, Some(HiddenNames::new(scope, &table.metadata)), &context.task);
+        let hidden = HiddenNames::new(scope, &table.metadata);
+        let mut search = Search::new(options, scope, references, Some(hidden), &context.task);
         let outcome = search.run(listed_files(&store, scope, &sample, &how), references, Some(&store)).await;
         match outcome {
             // What was found so far may have gaps: all of it is thrown away, and what was noted as seen, too.

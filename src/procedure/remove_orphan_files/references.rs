@@ -6,6 +6,7 @@ use std::sync::Arc;
 use datafusion::execution::TaskContext;
 
 use super::listing::Scope;
+use super::own_folders::OwnFolders;
 use crate::catalog::{LoadedTable, TableHandle, VERSION_HINT};
 use crate::deletion::NewestMetadata;
 use crate::error::{Error, Result};
@@ -34,6 +35,7 @@ pub(super) struct References {
     names_elsewhere: FileNames,
     /// Paths of some live files in the scope, chosen at random: they tell where a listing will find files.
     sample: Vec<String>,
+    own_folders: OwnFolders,
 }
 
 /// How many paths of live files are sampled.
@@ -62,12 +64,14 @@ struct Collected<'a> {
     content_counts: ContentCounts,
     names_elsewhere: FileNamesBuilder,
     sample: Sample,
+    own_folders: OwnFolders,
 }
 
 impl Collected<'_> {
     /// Reads what the metadata's snapshots name, as far as it wasn't read before.
     async fn add(&mut self, metadata: &TableMetadata, reading: Reading, task: &Arc<TaskContext>) -> Result<()> {
         insert_metadata_files(metadata, &mut self.live)?;
+        self.own_folders.add_partition_fields(metadata);
         let known = &mut self.snapshots;
         let snapshots: Vec<&Snapshot> =
             metadata.snapshots().iter().filter(|snapshot| known.insert(snapshot.snapshot_id)).collect();
@@ -80,7 +84,9 @@ impl Collected<'_> {
             // Only what the newest metadata names must be there.
             let in_scope = self.scope.contains(file);
             let expected = reading == Reading::Strict && in_scope;
-            if !in_scope && !self.home.contains(file) {
+            if in_scope {
+                self.own_folders.add_folder_of(file);
+            } else if !self.home.contains(file) {
                 self.names_elsewhere.insert(file)?;
             }
             self.live.insert(file, NamedBy::Metadata, expected)?;
@@ -97,7 +103,10 @@ impl Collected<'_> {
             self.content_counts.in_scope += usize::from(in_scope);
             self.content_counts.in_roots += usize::from(in_scope || self.roots.contains(entry.path));
             match in_scope {
-                true => self.sample.offer(split(entry.path).path),
+                true => {
+                    self.sample.offer(split(entry.path).path);
+                    self.own_folders.add_folder_of(entry.path);
+                }
                 false if self.home.contains(entry.path) => {}
                 false => self.names_elsewhere.insert(entry.path)?,
             }
@@ -116,8 +125,12 @@ impl Collected<'_> {
     fn note_statistics_and_log(&mut self, metadata: &TableMetadata) -> Result<()> {
         let statistics = metadata.statistics().iter().chain(metadata.partition_statistics());
         let statistics: Vec<&str> = statistics.map(|file| file.statistics_path.as_str()).collect();
-        for file in statistics.iter().filter(|file| !self.scope.contains(file) && !self.home.contains(file)) {
-            self.names_elsewhere.insert(file)?;
+        for file in &statistics {
+            if self.scope.contains(file) {
+                self.own_folders.add_folder_of(file);
+            } else if !self.home.contains(file) {
+                self.names_elsewhere.insert(file)?;
+            }
         }
         let hint = metadata.location().child("metadata").child(VERSION_HINT).to_text();
         let log = metadata.metadata_log().iter().map(|entry| entry.metadata_file.as_str());
@@ -155,6 +168,7 @@ impl References {
             content_counts: ContentCounts::default(),
             names_elsewhere: FileNamesBuilder::new(task),
             sample: Sample::default(),
+            own_folders: OwnFolders::of(&table.metadata, rules),
         };
         let folder = table.metadata.location().child("metadata");
         collected.live.insert(&folder.child(VERSION_HINT).to_text(), NamedBy::Metadata, false)?;
@@ -168,7 +182,7 @@ impl References {
             collected.add(&other, Reading::IfThere, task).await?;
         }
         let Collected { live, expected_structure, structure_elsewhere, manifests, snapshots, .. } = collected;
-        let Collected { content_counts, names_elsewhere, sample, .. } = collected;
+        let Collected { content_counts, names_elsewhere, sample, own_folders, .. } = collected;
         Ok(Self {
             live: live.build()?,
             expected_structure,
@@ -179,6 +193,7 @@ impl References {
             content_counts,
             names_elsewhere: names_elsewhere.build()?,
             sample: sample.paths,
+            own_folders,
         })
     }
 
@@ -200,6 +215,11 @@ impl References {
     /// Says of each file whether a live file outside of the folder that holds the scope has the same file name.
     pub(super) fn named_elsewhere<'a>(&mut self, files: impl Iterator<Item = &'a str>) -> Result<Vec<bool>> {
         self.names_elsewhere.known(files)
+    }
+
+    /// Where the table's own files may lie in its location.
+    pub(super) fn own_folders(&self) -> &OwnFolders {
+        &self.own_folders
     }
 
     /// Paths of some live files in the scope.

@@ -9,6 +9,7 @@ use datafusion::execution::TaskContext;
 use futures::TryStreamExt;
 
 use super::listing::{HiddenNames, LocatedFiles, Scope, is_metadata_file, kind_by_name};
+use super::own_folders::OwnFolders;
 use super::references::References;
 use super::{PrefixMismatchMode, RemoveOrphanFiles};
 use crate::error::{Error, Result};
@@ -30,6 +31,10 @@ const NOT_NAMED: &str = "nothing in the table's metadata names it";
 pub(super) struct Search {
     mode: PrefixMismatchMode,
     hidden: Option<HiddenNames>,
+    /// `None` where every folder is searched: one that was named, or all on request.
+    own_folders: Option<OwnFolders>,
+    /// The first by name of the files that are not in one of the table's own folders.
+    pub foreign: Option<String>,
     cutoff_ms: i64,
     now_ms: i64,
     pub metrics: Metrics,
@@ -62,11 +67,15 @@ impl Search {
     pub(super) fn new(
         options: &RemoveOrphanFiles,
         scope: &Scope,
+        references: &References,
         hidden: Option<HiddenNames>,
         task: &TaskContext,
     ) -> Self {
         let is_object = !scope.folder.is_local();
+        let is_limited = scope.whole_table && !options.include_foreign;
         Self {
+            own_folders: is_limited.then(|| references.own_folders().clone()),
+            foreign: None,
             at_bucket_root: is_object && scope.folder.path().trim_matches('/').is_empty(),
             mode: options.prefix_mismatch_mode,
             hidden,
@@ -102,6 +111,7 @@ impl Search {
             self.judge(answers, store).await?;
         }
         drop(probe);
+        self.drop_checksums_of_live_files(references)?;
         self.drop_files_named_elsewhere(references)
     }
 
@@ -144,9 +154,12 @@ impl Search {
             if found.location.rsplit('/').next().is_some_and(is_metadata_file) {
                 self.metadata_files.push(found.location.clone());
             }
-            match self.hidden.as_ref().is_some_and(|hidden| hidden.hides(split(&found.location).path)) {
-                true => self.metrics.count_skipped(SkipReason::Hidden),
-                false => suspects.push((found, liveness)),
+            if self.hidden.as_ref().is_some_and(|hidden| hidden.hides(split(&found.location).path)) {
+                self.metrics.count_skipped(SkipReason::Hidden);
+            } else if matches!(liveness, Liveness::Dead) && self.is_foreign(&found.location) {
+                self.count_foreign(found.location);
+            } else {
+                suspects.push((found, liveness));
             }
         }
         // Most files are live: only now is it asked how old the others are.
@@ -215,6 +228,17 @@ impl Search {
         })
     }
 
+    fn is_foreign(&self, location: &str) -> bool {
+        self.own_folders.as_ref().is_some_and(|own| !own.contains(location))
+    }
+
+    fn count_foreign(&mut self, location: String) {
+        self.metrics.count_skipped(SkipReason::Foreign);
+        if self.foreign.as_ref().is_none_or(|first| location < *first) {
+            self.foreign = Some(location);
+        }
+    }
+
     fn is_repeated(&mut self, path: &str) -> bool {
         self.listed_paths.as_mut().is_some_and(|(seed, paths)| !paths.insert(seed.hash_one(path)))
     }
@@ -226,6 +250,30 @@ impl Search {
             Some(modified) if modified >= self.cutoff_ms => Err(SkipReason::TooYoung),
             Some(_) => Ok(()),
         }
+    }
+
+    /// Keeps the checksums that Hadoop's local file system lays beside live files. A listing hides them by their names, a
+    /// list of files doesn't.
+    fn drop_checksums_of_live_files(&mut self, references: &mut References) -> Result<()> {
+        if self.hidden.is_some() {
+            return Ok(());
+        }
+        let mut live = HashSet::new();
+        for file in self.orphans.as_slice() {
+            let Some(checked) = checked_by(&file.path) else { continue };
+            if matches!(references.live.probe(&checked)?, Liveness::Live(_)) {
+                live.insert(file.path.clone());
+            }
+        }
+        let metrics = &mut self.metrics;
+        self.orphans.as_mut().retain(|file| {
+            let is_live = live.contains(&file.path);
+            if is_live {
+                metrics.count_skipped(SkipReason::Hidden);
+            }
+            !is_live
+        });
+        Ok(())
     }
 
     /// Keeps files of which a live one of the same name is somewhere else: it may be this very file under an address that we
@@ -286,6 +334,13 @@ impl Search {
             ),
         })
     }
+}
+
+/// The file whose checksum this is by its name: `x` for `.x.crc`.
+fn checked_by(location: &str) -> Option<String> {
+    let (folder, name) = location.rsplit_once('/')?;
+    let checked = name.strip_prefix('.')?.strip_suffix(".crc")?;
+    Some(format!("{folder}/{checked}"))
 }
 
 /// True if the path with all links resolved is among the targets, or can't be resolved.

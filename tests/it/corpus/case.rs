@@ -9,7 +9,7 @@ use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray, TimestampMill
 use datafusion::datasource::MemTable;
 use serde_json::Value;
 
-use super::differences::{DIFFERENCES, Difference, UNCLEAR};
+use super::differences::{DIFFERENCES, Difference, FOREIGN, UNCLEAR};
 use crate::model::Policy;
 use crate::support::{Session, disk, files, literal, set_modified, shared, unpack};
 use crate::table::{Table, plain_path};
@@ -66,18 +66,23 @@ impl Case {
         UNCLEAR.iter().find(|(case, _)| *case == self.name).map_or(&[], |(_, files)| files)
     }
 
+    /// Files that nothing names and that are kept all the same.
+    pub fn foreign(&self) -> &'static [&'static str] {
+        FOREIGN.iter().find(|(case, _)| *case == self.name).map_or(&[], |(_, files)| files)
+    }
+
     pub fn take_away_what_is_unclear(&self, copy: &Copy) {
         for file in self.unclear() {
             fs::remove_file(copy.path().join(file)).unwrap();
         }
     }
 
-    /// The files that the reference deleted, without those that were taken away before, and without the checksums that
-    /// Hadoop's local file system keeps beside them.
+    /// The files that the reference deleted, without those that were taken away before or are kept here, and without the
+    /// checksums that Hadoop's local file system keeps beside them.
     pub fn recorded_deletions(&self, run: &Value) -> BTreeSet<String> {
         let mut deleted = texts(&run["files_deleted"]);
         deleted.retain(|file| !file.ends_with(".crc") || !file.rsplit('/').next().unwrap().starts_with('.'));
-        deleted.retain(|file| !self.unclear().contains(&file.as_str()));
+        deleted.retain(|file| !self.unclear().contains(&file.as_str()) && !self.foreign().contains(&file.as_str()));
         deleted
     }
 }

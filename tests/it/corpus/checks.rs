@@ -288,7 +288,7 @@ impl Case {
             .iter()
             .map(|location| copy.relative(&plain_path(location)))
             .collect();
-        listed.retain(|file| !self.unclear().contains(&file.as_str()));
+        listed.retain(|file| !self.unclear().contains(&file.as_str()) && !self.foreign().contains(&file.as_str()));
         let mut gone = if dry { listed.clone() } else { self.recorded_deletions(followed) };
         let before = disk(&copy.path());
         match ours {
