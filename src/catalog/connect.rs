@@ -159,6 +159,9 @@ const NO_HIVE: &str =
     "Hive Metastore is not supported yet. Where it has an Iceberg REST endpoint, register that with type=rest";
 
 fn unknown(key: &str, value: &str) -> String {
+    // Whoever writes other signs between properties than commas has all of them in one value, secrets too.
+    let is_name = value.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '$'));
+    let value = if is_name { value } else { "not a name" };
     format!("its {key} is {value}; known are rest, sql, glue, s3tables and hadoop (a warehouse folder)")
 }
 
@@ -299,6 +302,7 @@ mod tests {
             ("uri", "thrift://h:9083", "Hive Metastore is not supported"),
             ("type", "nessie", "known are rest"),
             ("warehouse", "w", "neither a type nor a uri"),
+            ("type", "rest;token=secret", "its type is not a name"),
         ] {
             assert!(kind(key, value).unwrap_err().contains(says), "{key}={value}");
         }

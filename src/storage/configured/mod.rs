@@ -258,6 +258,7 @@ fn make_client(bucket: &Bucket, settings: &Settings<'_>) -> std::result::Result<
     if let Some(feature) = bucket.family().feature() {
         return Err(format!("this build has no client for it: build iceberg-maintenance with the feature {feature}"));
     }
+    refuse_credentials_in_endpoints(settings.properties)?;
     let made = match bucket {
         #[cfg(feature = "aws")]
         Bucket::S3 { bucket } => s3::store(bucket, settings),
@@ -276,6 +277,17 @@ fn make_client(bucket: &Bucket, settings: &Settings<'_>) -> std::result::Result<
         Some(endpoint) => format!("{why} (endpoint {})", without_user(endpoint)),
         None => why,
     })
+}
+
+/// Clients print their endpoint in errors.
+fn refuse_credentials_in_endpoints(properties: &BTreeMap<String, String>) -> std::result::Result<(), String> {
+    const ENDPOINTS: [&str; 5] =
+        ["s3.endpoint", "gcs.service.host", "gcs.endpoint", "adls.account-host", "adls.blob-storage-authority"];
+    let is_wrong = |text: &String| text.contains('@') || text.contains(char::is_whitespace);
+    match ENDPOINTS.iter().find(|key| properties.get(**key).is_some_and(is_wrong)) {
+        Some(key) => Err(format!("{key} must be an address without a user, a password or spaces")),
+        None => Ok(()),
+    }
 }
 
 #[cfg(feature = "http")]

@@ -29,6 +29,14 @@ fn without_a_word_of_a_family_there_is_no_store() {
 }
 
 #[test]
+fn an_endpoint_holds_no_credentials_because_clients_print_it() {
+    for endpoint in ["http://user:hidden@h", "https://hidden@h", "http://h /hidden"] {
+        let error = refused(&[&S3_KEYS[..], &[("s3.endpoint", endpoint)]].concat(), "s3://b");
+        assert!(error.contains("s3.endpoint must be an address") && !error.contains("hidden"), "{error}");
+    }
+}
+
+#[test]
 fn a_bucket_has_one_store_for_all_its_names() {
     let stores = ConfiguredStores::new(&properties(
         &[&S3_KEYS[..], &[("adls.sas-token.a", "sig=x"), ("gcs.oauth2.token", "t")]].concat(),
