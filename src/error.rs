@@ -288,6 +288,14 @@ impl Error {
         matches!(self, Error::PartialDelete { .. } | Error::Cancelled { .. })
     }
 
+    /// True when a store doesn't know such a request.
+    #[cfg_attr(not(any(feature = "sql", feature = "glue")), allow(dead_code))]
+    pub(crate) fn is_unknown_to_the_store(&self) -> bool {
+        use object_store::Error::{NotImplemented, NotSupported};
+        let Error::Storage { source, .. } = self else { return false };
+        matches!(source.downcast_ref(), Some(NotImplemented { .. } | NotSupported { .. }))
+    }
+
     /// True when a store said no for good: a write that was refused did not happen.
     pub(crate) fn is_refusal(&self) -> bool {
         let Error::Storage { source, .. } = self else { return false };

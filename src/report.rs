@@ -93,6 +93,8 @@ pub enum SkipReason {
     UnknownAge,
     /// A part of its name starts with `_` or `.`.
     Hidden,
+    /// The call asked to delete no file.
+    LeftBehind,
     /// It lies in the table's location, but not where the table writes or has live files.
     Foreign,
 }
@@ -158,6 +160,8 @@ pub struct Metrics {
     pub quarantined_bytes: u64,
     pub dangling_references_count: u64,
     pub elapsed_ms: u64,
+    /// Files that only expired snapshots need and that stay because the call asked to delete none.
+    pub left_behind_files_count: u64,
     pub skipped_foreign_files_count: u64,
 }
 
@@ -229,6 +233,7 @@ metric_rows! {
     quarantined_bytes: "bytes of those",
     dangling_references_count: "live files that do not exist",
     elapsed_ms: "how long the run took, in ms",
+    left_behind_files_count: "files that only expired snapshots need and that stay, by delete_files => false",
     skipped_foreign_files_count: "files that nothing names, in the table\'s location but outside of its own folders",
 }
 
@@ -447,6 +452,7 @@ impl SkipReason {
             SkipReason::TooYoung => "younger than older_than",
             SkipReason::UnknownAge => "no believable modification time",
             SkipReason::Hidden => "hidden name",
+            SkipReason::LeftBehind => "delete_files => false: left for remove_orphan_files",
             SkipReason::Foreign => "outside the table's own folders in its location",
         }
     }
@@ -484,6 +490,7 @@ impl Metrics {
             SkipReason::TooYoung => &mut self.skipped_too_young_count,
             SkipReason::UnknownAge => &mut self.skipped_unknown_age_count,
             SkipReason::Hidden => &mut self.skipped_hidden_count,
+            SkipReason::LeftBehind => &mut self.left_behind_files_count,
             SkipReason::Foreign => &mut self.skipped_foreign_files_count,
         };
         *count += 1;

@@ -10,15 +10,20 @@
 //!    timestamp does not come back. A missing parent and a cycle end the walk.
 //! 4. A snapshot that no staying branch has among its ancestors and no staying tag points to (staged, rolled back, or
 //!    reached only by a ref that goes) stays while it is not older than the age limit; a minimum never applies.
-//! 5. Everything else expires.
+//! 5. Everything else expires, unless it is protected: by `expire_before`, by its id, or as what a streaming job needs to
+//!    find its last checkpoint ([`STREAMING_CHECKPOINT_MAX_AGE_MS`]).
 //!
 //! A branch's own fields beat the call's arguments, which beat the table's properties. All limits are inclusive: a
 //! snapshot exactly at the cut-off stays.
+
+mod protection;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use serde::Serialize;
+
+pub use protection::STREAMING_CHECKPOINT_MAX_AGE_MS;
 
 use crate::error::{Error, Result};
 use crate::table::{MAIN_BRANCH, RefKind, Snapshot, SnapshotRef, TableMetadata};
@@ -37,6 +42,10 @@ pub struct RetentionPolicy {
     /// Expire exactly the snapshots that were made in this range (ms since the epoch, both ends included), but never what a
     /// ref points to: Hive's `EXPIRE_SNAPSHOTS BETWEEN (a) AND (b)`. Excludes the other rules; refs are left alone.
     pub made_between_ms: Option<(i64, i64)>,
+    /// These stay, whatever the other rules say: what a reader, a compaction or a consumer still needs.
+    pub protected_snapshot_ids: Vec<i64>,
+    /// Let the last checkpoints of streaming jobs go like any other snapshot.
+    pub ignore_streaming_checkpoints: bool,
     /// Also remove schemas that no retained snapshot uses (partition specs need the manifest lists).
     pub clean_expired_metadata: bool,
 }
@@ -97,6 +106,18 @@ pub enum Reason {
     YoungUnreferenced,
     /// Stays: `expire_before` protects it.
     NotBeforeExpireBefore,
+    /// Stays: the call names it as one that must.
+    Protected,
+    /// Stays: a streaming job's last checkpoint that the branch knows of.
+    StreamingCheckpoint {
+        /// The job.
+        job: String,
+    },
+    /// Stays: between a branch's head and a streaming job's last checkpoint, which is looked for from child to parent.
+    AfterStreamingCheckpoint {
+        /// The job.
+        job: String,
+    },
     /// Stays: the call names the snapshots to expire, and this is none of them.
     NotListed,
     /// Goes: an ancestor of this branch, too old and beyond the minimum.
@@ -134,6 +155,11 @@ impl fmt::Display for Reason {
             Reason::YoungOnBranch { branch } => write!(f, "not older than the age limit of branch {branch}"),
             Reason::YoungUnreferenced => f.write_str("no ref reaches it, but it is not older than the age limit"),
             Reason::NotBeforeExpireBefore => f.write_str("not older than expire_before"),
+            Reason::Protected => f.write_str("protected: among protected_snapshot_ids"),
+            Reason::StreamingCheckpoint { job } => write!(f, "protected: streaming checkpoint of job {job}"),
+            Reason::AfterStreamingCheckpoint { job } => {
+                write!(f, "protected: leads from the branch to the streaming checkpoint of job {job}")
+            }
             Reason::NotListed => f.write_str("not among snapshot_ids"),
             Reason::OldOnBranch { branch } => {
                 write!(f, "older than the age limit of branch {branch} and beyond its minimum")
@@ -242,8 +268,8 @@ impl RetentionDecision {
 /// `now_ms` (ms since the epoch, UTC) is what ages are measured against.
 ///
 /// # Errors
-/// [`Error::Argument`] when `snapshot_ids` names an unknown snapshot, the current one or the head of a ref, or is combined
-/// with the other rules; [`Error::InvalidMetadata`] when a retention property is no number.
+/// [`Error::Argument`] when `snapshot_ids` names an unknown snapshot, the current one, the head of a ref or a protected one, or
+/// is combined with the other rules, and when a protected id is unknown; [`Error::InvalidMetadata`] when a retention property is no number.
 pub fn choose_expired(metadata: &TableMetadata, policy: &RetentionPolicy, now_ms: i64) -> Result<RetentionDecision> {
     let history = History::new(metadata)?;
     let (refs, mut reasons) = match (&policy.snapshot_ids, policy.made_between_ms) {
@@ -251,18 +277,7 @@ pub fn choose_expired(metadata: &TableMetadata, policy: &RetentionPolicy, now_ms
         (None, Some(range)) => choose_in_range(&history, policy, range)?,
         (None, None) => choose_by_policy(&history, policy, now_ms)?,
     };
-    if let Some(fuse) = policy.expire_before_ms {
-        for snapshot in metadata.snapshots().iter().filter(|s| s.timestamp_ms >= fuse) {
-            reasons
-                .entry(snapshot.snapshot_id)
-                .and_modify(|reason| {
-                    if reason.expires() {
-                        *reason = Reason::NotBeforeExpireBefore;
-                    }
-                })
-                .or_insert(Reason::NotBeforeExpireBefore);
-        }
-    }
+    protection::apply(&history, policy, &refs, &mut reasons, now_ms)?;
     let snapshots: Vec<SnapshotDecision> = metadata
         .snapshots()
         .iter()

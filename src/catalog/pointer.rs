@@ -24,6 +24,15 @@ use crate::table::{Location, TableMetadata};
 pub(super) const PAUSES_BEFORE_LOOKING: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(100), Duration::from_millis(300), Duration::from_millis(600)];
 
+/// Whether a table's history holds a commit.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum BuiltOn {
+    Yes,
+    No,
+    /// Why not.
+    CantTell(String),
+}
+
 /// The metadata files of a catalog's tables, read and written through the stores that the catalog's properties name.
 #[derive(Debug, Clone)]
 pub(super) struct MetadataFiles {
@@ -76,7 +85,14 @@ impl MetadataFiles {
         let content = encode(&commit.new_metadata, base.properties().gzip_metadata())?;
         let file = Location::parse(&location)?;
         let store = self.files(runtime).store(&file)?;
-        let failed = match store.create(&file, content.clone()).await {
+        let created = match store.create(&file, content.clone()).await {
+            // Nobody else uses the name: what can't be made conditional is looked at afterwards.
+            Err(unknown) if unknown.is_unknown_to_the_store() => {
+                store.replace(&file, content.clone()).await.map(|()| false)
+            }
+            created => created,
+        };
+        let failed = match created {
             Ok(true) => return Ok(location),
             Err(refused) if refused.is_refusal() => return Err(refused),
             Ok(false) => None,
@@ -94,19 +110,36 @@ impl MetadataFiles {
         }
     }
 
-    /// True when a table whose pointer is `pointer` has the metadata file `committed` in its history.
+    /// Whether a table whose pointer is `pointer` has the metadata file `committed`, made on top of `base`, in its history.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
     pub(super) async fn is_built_on(
         &self,
         table: &str,
         pointer: &str,
+        base: &str,
         committed: &str,
         runtime: &Arc<RuntimeEnv>,
-    ) -> Result<bool> {
+    ) -> Result<BuiltOn> {
         if pointer == committed {
-            return Ok(true);
+            return Ok(BuiltOn::Yes);
+        }
+        if pointer == base {
+            return Ok(BuiltOn::No);
         }
         let metadata = self.read(table, pointer, runtime).await?;
-        Ok(metadata.metadata_log().iter().any(|entry| entry.metadata_file == committed))
+        let names = |file: &str| metadata.metadata_log().iter().any(|entry| entry.metadata_file == file);
+        // The log loses its oldest entries first: one that names the base would name what came after it.
+        Ok(match (names(committed), names(base)) {
+            (true, _) => BuiltOn::Yes,
+            (false, true) => BuiltOn::No,
+            (false, false) => BuiltOn::CantTell(format!(
+                "the metadata-log of {} does not reach back to {}, so that it says nothing of the commit",
+                printable(pointer),
+                printable(base)
+            )),
+        })
     }
 
     fn files(&self, runtime: &Arc<RuntimeEnv>) -> Stores {
@@ -179,5 +212,27 @@ mod tests {
         assert_eq!(next(base, "file:///t", ""), "file:///t/metadata/00002-u.metadata.json");
         let elsewhere = r#""write.metadata.path":"s3://m/t/","write.metadata.compression-codec":"GZIP""#;
         assert_eq!(next(base, "s3://b/t", elsewhere), "s3://m/t/00002-u.gz.metadata.json");
+    }
+
+    #[tokio::test]
+    async fn a_store_without_conditional_writes_takes_a_name_that_nobody_else_uses() {
+        let store = Arc::new(testing::Unconditional::default());
+        let runtime = Arc::new(RuntimeEnv::default());
+        runtime.register_object_store(&url::Url::parse("s3://b").unwrap(), Arc::clone(&store) as _);
+        let json = r#"{"format-version":2,"location":"s3://b/t"}"#;
+        let base = TableMetadata::parse("s3://b/t/metadata/00001-x.metadata.json", json.as_bytes()).unwrap();
+        let commit = TableCommit {
+            table_uuid: None,
+            expected_refs: BTreeMap::new(),
+            base_metadata_location: base.metadata_location().into(),
+            change: Default::default(),
+            new_metadata: "new".into(),
+        };
+        let files = MetadataFiles::new("lake", &BTreeMap::new());
+        let written = files.write_next(&base, &commit, &runtime).await.unwrap();
+        assert_eq!(store.content(written.strip_prefix("s3://b/").unwrap()).await, "new");
+        store.loses_writes.store(true, std::sync::atomic::Ordering::Relaxed);
+        let error = files.write_next(&base, &commit, &runtime).await.unwrap_err().to_string();
+        assert!(error.contains("something else is there"), "{error}");
     }
 }

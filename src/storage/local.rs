@@ -263,7 +263,8 @@ fn stat(path: &Path) -> std::io::Result<Option<FileStat>> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_file() => {
             let modified = metadata.modified()?.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-            Ok(Some(FileStat { size: metadata.len(), version: format!("{}ns", modified.as_nanos()) }))
+            let version = format!("{}ns", modified.as_nanos());
+            Ok(Some(FileStat { size: metadata.len(), version, is_entity_tag: false }))
         }
         Ok(_) => Ok(None),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),

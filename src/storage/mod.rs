@@ -62,6 +62,8 @@ pub(crate) struct FileStat {
     pub size: u64,
     /// What changes when the content does: an entity tag, or the time of the last modification.
     pub version: String,
+    /// True when `version` is an entity tag: equal ones mean equal contents. Two writes may have the same time.
+    pub is_entity_tag: bool,
 }
 
 impl Stores {

@@ -75,8 +75,9 @@ impl ObjectFiles {
     pub(super) async fn stat(&self, location: &Location) -> Result<Option<FileStat>> {
         match self.store.head(&Self::key(location)?).await {
             Ok(meta) => {
+                let is_entity_tag = meta.e_tag.is_some();
                 let version = meta.e_tag.unwrap_or_else(|| meta.last_modified.to_rfc3339());
-                Ok(Some(FileStat { size: meta.size, version }))
+                Ok(Some(FileStat { size: meta.size, version, is_entity_tag }))
             }
             Err(error) => match Error::store("looking at", location.to_string(), error) {
                 Error::FileNotFound { .. } => Ok(None),

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 /// What the writer of a snapshot says of it. Everything else in the summary stays in the document and is not looked at.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -19,6 +20,15 @@ pub struct SnapshotSummary {
     /// How many delete files the snapshot has, if the writer noted a number.
     #[serde(default, deserialize_with = "count")]
     pub total_delete_files: Option<i64>,
+    /// The Flink job that made the snapshot.
+    #[serde(default, rename = "flink.job-id", deserialize_with = "text")]
+    pub flink_job_id: Option<Box<str>>,
+    /// The job's operator that made it.
+    #[serde(default, rename = "flink.operator-id", deserialize_with = "text")]
+    pub flink_operator_id: Option<Box<str>>,
+    /// Up to which checkpoint the job's data is in the table.
+    #[serde(default, rename = "flink.max-committed-checkpoint-id", deserialize_with = "text")]
+    pub flink_max_committed_checkpoint_id: Option<Box<str>>,
 }
 
 impl SnapshotSummary {
@@ -26,6 +36,12 @@ impl SnapshotSummary {
     pub fn operation(&self) -> Option<&str> {
         self.operation.as_deref()
     }
+}
+
+/// Reads a text. Anything else is no text, and no error.
+fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<str>>, D::Error> {
+    let value = Option::<Box<RawValue>>::deserialize(deserializer)?;
+    Ok(value.and_then(|value| serde_json::from_str(value.get()).ok()))
 }
 
 /// Reads a count. The spec has it as text, some writers write a number; anything else is no count, and no error:
@@ -81,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_texts_or_numbers_and_anything_else_is_none() {
+    fn what_is_not_of_the_kind_that_the_spec_says_is_none_and_no_error() {
         for (value, expected) in [
             (r#""12""#, Some(12)),
             ("12", Some(12)),
@@ -101,6 +117,11 @@ mod tests {
             let summary: SnapshotSummary = serde_json::from_str(&json).unwrap();
             let counts = (summary.total_data_files, summary.total_delete_files);
             assert_eq!((summary.operation(), counts), (Some("append"), (expected, Some(7))), "{json}");
+        }
+        for (value, expected) in [(r#""a\u00e9""#, Some("a\u{e9}")), ("7", None), ("null", None), (r#"["x"]"#, None)] {
+            let json = format!(r#"{{"operation":"append","flink.job-id":{value}}}"#);
+            let summary: SnapshotSummary = serde_json::from_str(&json).unwrap();
+            assert_eq!(summary.flink_job_id.as_deref(), expected, "{json}");
         }
         assert_eq!(serde_json::from_str::<SnapshotSummary>("{}").unwrap(), SnapshotSummary::default());
     }

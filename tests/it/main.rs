@@ -12,6 +12,7 @@ mod decisions;
 mod deletes;
 mod docs;
 mod generated;
+mod hooked;
 mod hostile;
 mod java_behaviours;
 mod model;

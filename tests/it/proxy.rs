@@ -28,8 +28,14 @@ pub enum Verdict {
     Pass,
     /// The server never sees it.
     Answer(u16, String),
+    /// The connection breaks before the server sees it.
+    Lose,
     /// The server does what it is asked for, but its answer gets lost.
     LoseAnswer,
+    /// The server does what it is asked for, but this is answered.
+    Misreport(u16, String),
+    /// The server's answer has another body.
+    Edit(Box<dyn FnOnce(Vec<u8>) -> Vec<u8> + Send>),
     /// It goes through once this is done.
     After(Box<dyn FnOnce() + Send>),
 }
@@ -124,21 +130,28 @@ async fn serve(client: TcpStream, shared: &Shared) -> Result<()> {
             tokio::task::spawn_blocking(deed).await.map_err(Error::other)?;
             verdict = Verdict::Pass;
         }
-        let note = |status| {
-            let Request { method, path, query, .. } = request.clone();
-            shared.seen.lock().unwrap().push(Seen { method, path, query, status });
-        };
+        let Request { method, path, query, .. } = request.clone();
+        let note = |status| shared.seen.lock().unwrap().push(Seen { method, path, query, status });
         let answer = match verdict {
             Verdict::Pass => exchange(&mut server, shared, &request).await?,
-            Verdict::Answer(status, body) => Answer {
-                status,
-                bytes: format!("HTTP/1.1 {status} Said\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes(),
-                closes: false,
-            },
+            Verdict::Answer(status, body) => Answer::saying(status, body.as_bytes()),
+            Verdict::Lose => {
+                note(None);
+                return Ok(());
+            }
             Verdict::LoseAnswer => {
                 exchange(&mut server, shared, &request).await?;
                 note(None);
                 return Ok(());
+            }
+            Verdict::Misreport(status, body) => {
+                exchange(&mut server, shared, &request).await?;
+                Answer::saying(status, body.as_bytes())
+            }
+            Verdict::Edit(edit) => {
+                request.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("accept-encoding"));
+                let real = exchange(&mut server, shared, &request).await?;
+                Answer::saying(real.status, &edit(real.body))
             }
             Verdict::After(_) => return Ok(()),
         };
@@ -153,27 +166,52 @@ async fn serve(client: TcpStream, shared: &Shared) -> Result<()> {
 
 struct Answer {
     status: u16,
+    /// As it came.
     bytes: Vec<u8>,
+    /// Without its framing.
+    body: Vec<u8>,
     /// The end of the connection is the end of the answer, or the server said that it closes.
     closes: bool,
 }
 
-/// Sends a request on and reads the whole answer. A connection that the server closed meanwhile is made anew.
+impl Answer {
+    fn saying(status: u16, body: &[u8]) -> Self {
+        let mut bytes = format!("HTTP/1.1 {status} Said\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes();
+        bytes.extend(body);
+        Self { status, bytes, body: body.to_vec(), closes: false }
+    }
+}
+
+/// Sends a request on and reads the whole answer. A connection that the server closed meanwhile is made anew. Only what
+/// changes nothing is sent twice: a request that failed on a connection that was open may have been carried out.
 async fn exchange(server: &mut Option<BufReader<TcpStream>>, shared: &Shared, request: &Request) -> Result<Answer> {
-    if let Some(mut reused) = server.take()
-        && reused.write_all(&request.to_bytes()).await.is_ok()
-        && let Ok(answer) = read_answer(&mut reused, &request.method).await
-    {
-        *server = (!answer.closes).then_some(reused);
-        return Ok(answer);
+    let is_harmless = matches!(request.method.as_str(), "GET" | "HEAD");
+    if let Some(reused) = server.take().filter(|reused| is_open(reused.get_ref())) {
+        let outcome = exchange_on(reused, server, request).await;
+        if outcome.is_ok() || !is_harmless {
+            return outcome;
+        }
     }
     let fresh = TcpStream::connect(&shared.upstream).await?;
     fresh.set_nodelay(true)?;
-    let mut fresh = BufReader::new(fresh);
-    fresh.write_all(&request.to_bytes()).await?;
-    let answer = read_answer(&mut fresh, &request.method).await?;
-    *server = (!answer.closes).then_some(fresh);
+    exchange_on(BufReader::new(fresh), server, request).await
+}
+
+/// Asks on this connection, and keeps it in `server` for the next request if it can have one.
+async fn exchange_on(
+    mut connection: BufReader<TcpStream>,
+    server: &mut Option<BufReader<TcpStream>>,
+    request: &Request,
+) -> Result<Answer> {
+    connection.write_all(&request.to_bytes()).await?;
+    let answer = read_answer(&mut connection, &request.method).await?;
+    *server = (!answer.closes).then_some(connection);
     Ok(answer)
+}
+
+/// False when the other side closed a connection on which nothing is expected.
+fn is_open(connection: &TcpStream) -> bool {
+    connection.try_read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
 }
 
 /// The next request of a connection; `None` when it was closed between two of them.
@@ -189,7 +227,7 @@ async fn read_request(from: &mut (impl AsyncBufRead + Unpin)) -> Result<Option<R
     let path = decoded(path);
     let mut request = Request { method, target, path, query, headers, body: vec![] };
     if request.header("transfer-encoding").is_some() {
-        request.body = read_chunks(from).await?;
+        request.body = read_chunks(from).await?.0;
     } else if let Some(length) = request.header("content-length") {
         request.body = vec![0; length.parse().map_err(Error::other)?];
         from.read_exact(&mut request.body).await?;
@@ -202,21 +240,27 @@ async fn read_answer(from: &mut (impl AsyncBufRead + Unpin), method: &str) -> Re
     let status = first.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or(ErrorKind::InvalidData)?;
     let header =
         |name: &str| headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value);
-    let mut closes = header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+    let says = |value: &str| header("connection").is_some_and(|said| said.eq_ignore_ascii_case(value));
+    let mut closes = says("close") || first.starts_with("HTTP/1.0") && !says("keep-alive");
+    let mut body = vec![];
     if method == "HEAD" || status == 204 || status == 304 {
-        return Ok(Answer { status, bytes, closes });
+        return Ok(Answer { status, bytes, body, closes });
     }
     if header("transfer-encoding").is_some() {
-        bytes.extend(read_chunks(from).await?);
-    } else if let Some(length) = header("content-length") {
-        let mut body = vec![0; length.parse().map_err(Error::other)?];
-        from.read_exact(&mut body).await?;
-        bytes.extend(body);
+        let chunks;
+        (chunks, body) = read_chunks(from).await?;
+        bytes.extend(chunks);
     } else {
-        from.read_to_end(&mut bytes).await?;
-        closes = true;
+        if let Some(length) = header("content-length") {
+            body = vec![0; length.parse().map_err(Error::other)?];
+            from.read_exact(&mut body).await?;
+        } else {
+            from.read_to_end(&mut body).await?;
+            closes = true;
+        }
+        bytes.extend(&body);
     }
-    Ok(Answer { status, bytes, closes })
+    Ok(Answer { status, bytes, body, closes })
 }
 
 fn decoded(path: &str) -> String {
@@ -247,28 +291,29 @@ async fn read_head(from: &mut (impl AsyncBufRead + Unpin)) -> Result<(String, Ve
     Ok((lines.into_iter().next().unwrap_or_default(), headers, bytes))
 }
 
-/// A body in chunks, with its framing.
-async fn read_chunks(from: &mut (impl AsyncBufRead + Unpin)) -> Result<Vec<u8>> {
-    let mut body = vec![];
+/// A body in chunks, with its framing and without.
+async fn read_chunks(from: &mut (impl AsyncBufRead + Unpin)) -> Result<(Vec<u8>, Vec<u8>)> {
+    let (mut framed, mut body) = (vec![], vec![]);
     loop {
         let line = read_line(from).await?;
-        body.extend(&line);
+        framed.extend(&line);
         let text = String::from_utf8_lossy(&line);
         let size =
             usize::from_str_radix(text.split(';').next().unwrap_or_default().trim(), 16).map_err(Error::other)?;
         let begin = body.len();
         body.resize(begin + size, 0);
         from.read_exact(&mut body[begin..]).await?;
+        framed.extend(&body[begin..]);
         // The line that ends a chunk; after the last one there may be trailers before it.
         loop {
             let line = read_line(from).await?;
-            body.extend(&line);
+            framed.extend(&line);
             if size > 0 || line.iter().all(u8::is_ascii_whitespace) {
                 break;
             }
         }
         if size == 0 {
-            return Ok(body);
+            return Ok((framed, body));
         }
     }
 }

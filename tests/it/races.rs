@@ -1,114 +1,24 @@
-//! Other writers, at every moment at which they can come: a catalog that lets them commit before, within and after ours.
+//! Other writers, at every moment at which they can come: they commit before, within and after ours.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use async_trait::async_trait;
-use datafusion::execution::runtime_env::RuntimeEnv;
-use iceberg_maintenance::catalog::{Catalog, CommitOutcome, FileSystemCatalog, LoadedTable, TableCommit, TableName};
+use iceberg_maintenance::catalog::{CommitOutcome, FileSystemCatalog};
 use iceberg_maintenance::fixtures::{self, History, Ref};
 use iceberg_maintenance::report::{FileStatus, SkipReason};
 use iceberg_maintenance::retention::RetentionPolicy;
 use iceberg_maintenance::{Error, ExpireSnapshots, FixedClock, Maintenance, RemoveOrphanFiles};
 use serde_json::{Value, json};
 
+use crate::hooked::{HookedCatalog, Moment};
 use crate::support::{Disk, Session, disk, files};
 use crate::table::Table;
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 const BEGIN_MS: i64 = 1_700_000_000_000;
 const NOW_MS: i64 = BEGIN_MS + 60 * DAY_MS;
-
-/// When something happens; each kind of moment is counted from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Moment {
-    BeforeLoad(usize),
-    BeforeCommit(usize),
-    AfterCommit(usize),
-    /// Before the question whether a loaded table is still the current one.
-    BeforeLook(usize),
-}
-
-/// What happens at a moment. An outcome is given in place of the real one; before a commit it is then not made at all.
-type Event = Box<dyn FnMut(Moment) -> Option<CommitOutcome> + Send>;
-
-/// A file-system catalog that others commit to, too.
-struct BusyCatalog {
-    inner: FileSystemCatalog,
-    event: Mutex<Event>,
-    moments: Mutex<Vec<Moment>>,
-    /// Where the metadata of a commit is put that somebody wants to see.
-    sent: Mutex<Option<Arc<Mutex<Option<String>>>>>,
-}
-
-impl fmt::Debug for BusyCatalog {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BusyCatalog").field("moments", &self.moments).finish_non_exhaustive()
-    }
-}
-
-impl BusyCatalog {
-    fn pass(&self, moment: fn(usize) -> Moment) -> Option<CommitOutcome> {
-        let mut moments = self.moments.lock().unwrap();
-        let now = (1..).map(moment).find(|moment| !moments.contains(moment)).unwrap();
-        moments.push(now);
-        (self.event.lock().unwrap())(now)
-    }
-
-    fn count(&self, is: fn(&Moment) -> bool) -> usize {
-        self.moments.lock().unwrap().iter().filter(|moment| is(moment)).count()
-    }
-
-    fn loads(&self) -> usize {
-        self.count(|moment| matches!(moment, Moment::BeforeLoad(_)))
-    }
-
-    fn commits(&self) -> usize {
-        self.count(|moment| matches!(moment, Moment::BeforeCommit(_)))
-    }
-
-    fn looks(&self) -> usize {
-        self.count(|moment| matches!(moment, Moment::BeforeLook(_)))
-    }
-}
-
-#[async_trait]
-impl Catalog for BusyCatalog {
-    async fn load(&self, table: &TableName, runtime: &Arc<RuntimeEnv>) -> Result<LoadedTable, Error> {
-        self.pass(Moment::BeforeLoad);
-        self.inner.load(table, runtime).await
-    }
-
-    async fn commit(
-        &self,
-        table: &TableName,
-        base: &LoadedTable,
-        commit: &TableCommit,
-        runtime: &Arc<RuntimeEnv>,
-    ) -> Result<CommitOutcome, Error> {
-        if let Some(sent) = &*self.sent.lock().unwrap() {
-            *sent.lock().unwrap() = Some(commit.new_metadata.clone());
-        }
-        if let Some(outcome) = self.pass(Moment::BeforeCommit) {
-            return Ok(outcome);
-        }
-        let outcome = self.inner.commit(table, base, commit, runtime).await?;
-        Ok(self.pass(Moment::AfterCommit).unwrap_or(outcome))
-    }
-
-    async fn is_current(
-        &self,
-        table: &TableName,
-        loaded: &LoadedTable,
-        runtime: &Arc<RuntimeEnv>,
-    ) -> Result<bool, Error> {
-        self.pass(Moment::BeforeLook);
-        self.inner.is_current(table, loaded, runtime).await
-    }
-}
 
 /// A table on disk, `own.t`, in which snapshots 1 and 2 expire and 3 stays. `a` and `b` came with 1, `a` went with 2.
 struct Scene {
@@ -118,7 +28,7 @@ struct Scene {
     history: History,
     before: Disk,
     session: Session,
-    catalog: Arc<BusyCatalog>,
+    catalog: Arc<HookedCatalog>,
 }
 
 impl Scene {
@@ -138,20 +48,17 @@ impl Scene {
         history.append(BEGIN_MS + 3 * DAY_MS, ["d"]);
         prepare(&mut history);
         history.table().write(&folder).unwrap();
-        let catalog = Arc::new(BusyCatalog {
-            inner: FileSystemCatalog::with_warehouse(folder.parent().unwrap().to_str().unwrap()),
-            event: Mutex::new(Box::new(|_| None)),
-            moments: Mutex::default(),
-            sent: Mutex::default(),
-        });
+        let inner = FileSystemCatalog::with_warehouse(folder.parent().unwrap().to_str().unwrap());
+        let catalog = Arc::new(HookedCatalog::around(Arc::new(inner)));
         let clock = Arc::new(FixedClock(NOW_MS));
         let session = Session::with(Maintenance::builder().clock(clock).catalog("own", catalog.clone()));
         let before = disk(&folder);
         Self { _warehouse: warehouse, folder, location, history, before, session, catalog }
     }
 
-    fn on(&self, event: impl FnMut(Moment) -> Option<CommitOutcome> + Send + 'static) {
-        *self.catalog.event.lock().unwrap() = Box::new(event);
+    /// An outcome is given in place of the real one; before a commit it is then not made at all.
+    fn on(&self, mut event: impl FnMut(Moment) -> Option<CommitOutcome> + Send + 'static) {
+        self.catalog.on(move |moment| event(moment).map(Ok));
     }
 
     /// Lets somebody else do something at one moment.
@@ -325,9 +232,7 @@ async fn a_commit_that_never_arrived_is_made_again() {
 #[tokio::test]
 async fn a_commit_that_arrives_late_is_finished() {
     let scene = Scene::new(|_| {});
-    let late: Arc<Mutex<Option<String>>> = Arc::default();
-    let (folder, sent) = (scene.folder.clone(), Arc::clone(&late));
-    *scene.catalog.sent.lock().unwrap() = Some(sent);
+    let (folder, catalog) = (scene.folder.clone(), Arc::clone(&scene.catalog));
     let mut loads_after = 0;
     scene.on(move |moment| match moment {
         Moment::BeforeCommit(1) => Some(CommitOutcome::Unknown("time-out".into())),
@@ -335,8 +240,8 @@ async fn a_commit_that_arrives_late_is_finished() {
         Moment::BeforeLoad(load) if load > 1 => {
             loads_after += 1;
             if loads_after == 5 {
-                let metadata = late.lock().unwrap().clone().unwrap();
-                std::fs::write(folder.join("metadata/v5.metadata.json"), metadata).unwrap();
+                let metadata = catalog.sent_metadata().unwrap();
+                fs::write(folder.join("metadata/v5.metadata.json"), metadata).unwrap();
             }
             None
         }

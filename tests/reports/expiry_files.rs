@@ -142,6 +142,45 @@ fn replaced() -> History {
 }
 
 #[tokio::test]
+async fn b011_an_expiry_of_metadata_only_says_so_and_how_many_files_it_left_behind() {
+    let mut history = history(2);
+    history.append(days_ago(30), ["a"]);
+    history.delete_files(days_ago(20), ["a"]);
+    let arguments = format!("{}, delete_files => false, max_delete_count => 0", all_but_heads());
+    let outcome = Case::of(history.build()).expire(&arguments).run().await;
+    outcome.assert(Left { snapshots: &[2], refs: &["main"], gone: &[] });
+    let counts = [("deleted_snapshots_count", 1), ("deleted_files_count", 0), ("left_behind_files_count", 3)];
+    outcome.assert_metrics(&counts);
+    let notice = outcome.notice("delete_files => false");
+    assert!(notice.contains("3 files") && notice.contains("remove_orphan_files"), "{notice}");
+    let kept: Vec<_> = outcome.files.iter().map(|(file, reason)| format!("{file}: {reason}")).collect();
+    let reason = "delete_files => false: left for remove_orphan_files";
+    assert_eq!(kept, ["a", "list 1", "manifest 1.0"].map(|file| format!("{file}: {reason}")));
+
+    let session = crate::support::Session::new(Some(NOW_MS));
+    let before = files(&outcome.place.look().await);
+    let table = literal(&outcome.place.table());
+    session.metrics(&format!("CALL system.remove_orphan_files(table => {table})")).await.unwrap();
+    assert_eq!(before.difference(&files(&outcome.place.look().await)).count(), 3);
+}
+
+#[tokio::test]
+async fn b011_metadata_files_that_fall_out_of_the_log_stay_then_too() {
+    let mut table = replaced().build();
+    table.property("write.metadata.delete-after-commit.enabled", "true");
+    table.property("write.metadata.previous-versions-max", "1");
+    let arguments = format!("{}, delete_files => false", all_but_heads());
+    let outcome = Case::of(table.clone()).expire(&arguments).run().await;
+    outcome.assert(Left { snapshots: &[2], refs: &["main"], gone: &[] });
+    outcome.assert_metrics(&[("left_behind_files_count", 6)]);
+
+    let outcome = Case::of(table).expire(&all_but_heads()).run().await;
+    let gone = &["a", "b", "list 1", "manifest 1.0", "v1", "v2"];
+    outcome.assert(Left { snapshots: &[2], refs: &["main"], gone });
+    outcome.assert_metrics(&[("left_behind_files_count", 0), ("deleted_metadata_files_count", 2)]);
+}
+
+#[tokio::test]
 async fn b012_what_a_store_did_not_delete_is_named_and_left_for_the_removal_of_orphans() {
     let dead = ["data/a.parquet", "data/b.parquet"].map(|path| format!("wh/t/{path}"));
     let fail = |place: &crate::place::Place| {

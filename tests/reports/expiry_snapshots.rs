@@ -350,3 +350,167 @@ async fn b049_a_time_that_the_clocks_skip_is_refused_and_one_that_they_repeat_is
     let outcome = berlin("2025-10-26 02:30:00").run().await;
     assert!(outcome.notice("older_than = ").contains("2025-10-26T00:30:00"), "{:?}", outcome.notices);
 }
+
+/// Notes in a snapshot's summary that a Flink job committed a checkpoint with it.
+fn checkpoint(table: &mut Table, snapshot_id: i64, job: &str) {
+    let summary = &mut table.snapshot_mut(snapshot_id).unwrap().summary;
+    summary.insert("flink.job-id".into(), job.into());
+    summary.insert("flink.operator-id".into(), "sink".into());
+    summary.insert("flink.max-committed-checkpoint-id".into(), snapshot_id.to_string());
+}
+
+/// Six snapshots, one a day; jobs `x` and `y` committed checkpoints with 1 and 3, and with 4.
+fn streamed() -> Table {
+    let mut table = daily(6).build();
+    for (id, job) in [(1, "x"), (3, "x"), (4, "y")] {
+        checkpoint(&mut table, id, job);
+    }
+    table
+}
+
+#[tokio::test]
+async fn b050_the_last_checkpoint_of_each_streaming_job_can_still_be_found() {
+    let outcome = Case::of(streamed()).expire(&expire_all()).run().await;
+    // A sink looks for it from the head from child to parent: so what lies between stays as well.
+    outcome.assert(Left { snapshots: &[3, 4, 5, 6], refs: &["main"], gone: &["list 1", "list 2"] });
+    assert_eq!(outcome.reasons[&3], "keep: protected: streaming checkpoint of job x");
+    assert_eq!(outcome.reasons[&4], "keep: protected: streaming checkpoint of job y");
+    assert_eq!(outcome.reasons[&5], "keep: protected: leads from the branch to the streaming checkpoint of job y");
+    assert!(outcome.reasons[&2].starts_with("expire: older than the age limit"), "{}", outcome.reasons[&2]);
+    let notice = outcome.notice("Flink");
+    assert!(notice.contains("3 snapshots") && notice.contains("(x, y)"), "{notice}");
+    assert!(notice.contains("ignore_streaming_checkpoints => true"), "{notice}");
+}
+
+#[tokio::test]
+async fn b050_the_protection_can_be_switched_off_and_ends_with_jobs_that_are_long_silent() {
+    let arguments = format!("{}, ignore_streaming_checkpoints => true", expire_all());
+    let outcome = Case::of(streamed()).expire(&arguments).run().await;
+    assert_eq!(outcome.snapshots, [6].into());
+
+    let mut silent = daily(9).build();
+    checkpoint(&mut silent, 2, "x");
+    assert_eq!(Case::of(silent.clone()).expire(&expire_all()).run().await.snapshots, [9].into());
+    let a_day_earlier = format!("older_than => {}, retain_last => 1", days_ago(1));
+    let outcome = Case::of(silent).now(days_ago(1)).expire(&a_day_earlier).run().await;
+    assert_eq!(outcome.snapshots, (2..10).collect());
+}
+
+#[tokio::test]
+async fn b050_only_snapshots_that_say_job_and_checkpoint_are_protected() {
+    let mut table = daily(4).build();
+    table.snapshot_mut(2).unwrap().summary.insert("flink.job-id".into(), "x".into());
+    let without_job = json!({"operation": "append", "flink.max-committed-checkpoint-id": "7"});
+    table.snapshot_mut(3).unwrap().extra.insert("summary".into(), without_job);
+    let outcome = Case::of(table.clone()).expire(&expire_all()).run().await;
+    assert_eq!(outcome.snapshots, [4].into());
+
+    let no_texts = json!({"operation": "append", "flink.job-id": 7, "flink.max-committed-checkpoint-id": [1]});
+    table.snapshot_mut(3).unwrap().extra.insert("summary".into(), no_texts);
+    assert_eq!(Case::of(table).expire(&expire_all()).run().await.snapshots, [4].into());
+}
+
+#[tokio::test]
+async fn b050_a_checkpoint_is_looked_for_on_every_branch_that_stays() {
+    let mut history = daily(4);
+    history.branch("stream", 2).on("stream");
+    for hours in [1, 2, 3] {
+        history.append(days_ago(1) + hours * HOUR_MS, NO_FILES);
+    }
+    let mut staying = history.build();
+    checkpoint(&mut staying, 6, "x");
+    let mut going = staying.clone();
+    let refs = going.refs.as_mut().unwrap();
+    refs.insert("stream".into(), Ref::branch(7).max_ref_age_ms(HOUR_MS));
+
+    let outcome = Case::of(staying).expire(&expire_all()).run().await;
+    let gone = lists([1, 2, 3, 5]);
+    outcome.assert(Left { snapshots: &[4, 6, 7], refs: &["main", "stream"], gone: &texts(&gone) });
+    assert_eq!(Case::of(going).expire(&expire_all()).run().await.snapshots, [4].into());
+}
+
+#[tokio::test]
+async fn b050_naming_a_checkpoint_among_snapshot_ids_is_refused_unless_it_is_meant() {
+    for id in [3, 4, 5] {
+        let error = Case::of(streamed()).expire(&format!("snapshot_ids => [2, {id}]")).refused().await;
+        assert!(error.contains(&format!("Cannot expire {id}")) && error.contains("of job"), "{error}");
+        assert!(error.contains("ignore_streaming_checkpoints => true"), "{error}");
+    }
+    let outcome = Case::of(streamed()).expire("snapshot_ids => [1, 2]").run().await;
+    assert_eq!(outcome.snapshots, (3..7).collect());
+    let meant = "snapshot_ids => [3], ignore_streaming_checkpoints => true";
+    assert_eq!(Case::of(streamed()).expire(meant).run().await.snapshots, [1, 2, 4, 5, 6].into());
+    let range = format!("from_timestamp => {}, to_timestamp => {NOW_MS}", days_ago(6));
+    assert_eq!(Case::of(streamed()).expire(&range).run().await.snapshots, (3..7).collect());
+}
+
+#[tokio::test]
+async fn b052_a_snapshot_that_something_still_reads_stays_when_it_is_named() {
+    let mut history = history(2);
+    for day in 1..10 {
+        history.append(days_ago(20 - day), [format!("f{day}")]);
+    }
+    // The compaction that began at 5 is not done; 6 to 9 removed what it reads.
+    history.delete_files(days_ago(5), ["f1", "f2"]);
+    let arguments = format!("{}, protected_snapshot_ids => [5]", expire_all());
+    let outcome = Case::of(history.build()).expire(&arguments).run().await;
+    let gone = lists([1, 2, 3, 4, 6, 7, 8, 9]);
+    outcome.assert(Left { snapshots: &[5, 10], refs: &["main"], gone: &texts(&gone) });
+    assert_eq!(outcome.reasons[&5], "keep: protected: among protected_snapshot_ids");
+}
+
+#[tokio::test]
+async fn b052_protection_holds_beside_every_other_rule() {
+    let tagged = || {
+        let mut history = daily(5);
+        history.set_ref("old", Ref::tag(2).max_ref_age_ms(1));
+        history.build()
+    };
+    let outcome = Case::of(tagged()).expire(&format!("{}, protected_snapshot_ids => [2, 5]", expire_all())).run().await;
+    outcome.assert(Left { snapshots: &[2, 5], refs: &["main"], gone: &["list 1", "list 3", "list 4"] });
+
+    let range = format!("from_timestamp => {}, to_timestamp => {NOW_MS}, protected_snapshot_ids => [3]", days_ago(9));
+    let outcome = Case::of(daily(5).build()).expire(&range).run().await;
+    outcome.assert(Left { snapshots: &[3, 5], refs: &["main"], gone: &["list 1", "list 2", "list 4"] });
+
+    let outcome = Case::of(daily(5).build()).expire("snapshot_ids => [1], protected_snapshot_ids => [3]").run().await;
+    outcome.assert(Left { snapshots: &[2, 3, 4, 5], refs: &["main"], gone: &["list 1"] });
+}
+
+#[tokio::test]
+async fn b052_a_protected_snapshot_that_does_not_exist_or_is_to_go_is_refused() {
+    for (arguments, says) in [
+        (
+            format!("{}, protected_snapshot_ids => [5, 77]", expire_all()),
+            "snapshot 77 of protected_snapshot_ids does not exist",
+        ),
+        (
+            "snapshot_ids => [1, 2], protected_snapshot_ids => [2]".into(),
+            "snapshot 2 is in snapshot_ids and in protected_snapshot_ids",
+        ),
+    ] {
+        let error = Case::of(daily(5).build()).expire(&arguments).refused().await;
+        assert!(error.contains(says), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn b052_a_session_can_have_a_floor_below_which_nothing_expires() {
+    let case = Case::of(daily(5).build()).set("SET iceberg_maintenance.expire_snapshots_min_retention = '3d'");
+    let error = case.expire("snapshot_ids => [3, 4]").refused().await;
+    assert!(error.contains("shorter than the minimum retention") && error.contains("snapshot"), "{error}");
+}
+
+#[tokio::test]
+async fn b053_a_reader_sees_beforehand_that_its_offset_would_go_and_can_hold_it_by_a_tag_or_by_its_id() {
+    // The reader has read up to 3 of 8.
+    let outcome = Case::of(daily(8).build()).expire(&expire_all()).run().await;
+    assert_eq!(outcome.reasons[&3], "expire: older than the age limit of branch main and beyond its minimum");
+    assert_eq!(outcome.snapshots, [8].into());
+
+    let mut marked = daily(8);
+    marked.tag("reader", 3);
+    assert_eq!(Case::of(marked.build()).expire(&expire_all()).run().await.snapshots, [3, 8].into());
+    let held = format!("{}, protected_snapshot_ids => [3, 4, 5, 6, 7]", expire_all());
+    assert_eq!(Case::of(daily(8).build()).expire(&held).run().await.snapshots, (3..9).collect());
+}

@@ -28,6 +28,7 @@ pub(crate) struct Config {
     tables: Properties,
     storage: Properties,
     settings: Vec<(String, String)>,
+    warnings: Vec<String>,
 }
 
 impl Config {
@@ -36,15 +37,17 @@ impl Config {
     pub(crate) fn load(options: &Options) -> Result<Self, Failure> {
         let mut config = Self::default();
         let variable = |name: &str| std::env::var(name).ok();
-        let pyiceberg = pyiceberg::read(std::env::vars_os()).map_err(Failure::new)?;
+        let pyiceberg = pyiceberg::read(std::env::vars_os());
         config.default_catalog = pyiceberg.default_catalog;
+        config.warnings.extend(pyiceberg.unusable);
         config.add_catalogs(pyiceberg.catalogs);
-        if let Some(file) = find_file(options.config.as_deref()) {
-            let text = std::fs::read_to_string(&file)
+        let own_file = find_file(options.config.as_deref());
+        let wrong = |file: &Path, why: String| Failure::new(format!("{}: {}", file.display(), why.trim_end()));
+        let mut names_default = false;
+        if let Some(file) = &own_file {
+            let text = std::fs::read_to_string(file)
                 .map_err(|error| Failure::new(format!("{} can't be read: {error}", file.display())))?;
-            config
-                .add_toml(&text, &variable)
-                .map_err(|why| Failure::new(format!("{}: {}", file.display(), why.trim_end())))?;
+            names_default = config.add_toml(&text, &variable).map_err(|why| wrong(file, why))?;
             config.resolve_tables(file.parent().unwrap_or(Path::new("")));
         }
         for specification in &options.catalog {
@@ -55,7 +58,15 @@ impl Config {
             let catalog = catalog::connect(&name, &properties).map_err(failed)?;
             config.catalogs.insert(name.to_lowercase(), catalog);
         }
+        if let Some(file) = own_file.filter(|_| names_default) {
+            config.refuse_unknown_default().map_err(|why| wrong(&file, why))?;
+        }
         Ok(config)
+    }
+
+    /// What the user should know although nothing may depend on it.
+    pub(crate) fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Properties of the stores that no catalog names.
@@ -90,6 +101,16 @@ impl Config {
         }
     }
 
+    fn refuse_unknown_default(&self) -> Result<(), String> {
+        let Some(name) = self.default_catalog.as_ref().filter(|name| !self.catalogs.contains_key(*name)) else {
+            return Ok(());
+        };
+        let known: Vec<&str> = self.catalogs.keys().map(String::as_str).collect();
+        let known = if known.is_empty() { "there is none".into() } else { format!("there are {}", known.join(", ")) };
+        let unread: String = self.warnings.iter().map(|warning| format!(". {warning}")).collect();
+        Err(format!("default-catalog is {name:?}, and no catalog of this name is configured; {known}{unread}"))
+    }
+
     /// Relative folders of tables are relative to the file that names them.
     fn resolve_tables(&mut self, folder: &Path) {
         for location in self.tables.values_mut().filter(|location| !location.contains(':')) {
@@ -99,14 +120,22 @@ impl Config {
         }
     }
 
-    fn add_toml(&mut self, text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<(), String> {
-        let document: toml::Table = text.parse().map_err(|error: toml::de::Error| error.to_string())?;
+    /// True when the file names the default catalog.
+    fn add_toml(&mut self, text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<bool, String> {
+        let document: toml::Table = text.parse().map_err(|error| place_of(&error, text))?;
+        let names_default = document.contains_key("default-catalog");
         for (key, value) in document {
             match (key.as_str(), value) {
                 ("default-catalog", toml::Value::String(name)) => self.default_catalog = Some(name.to_lowercase()),
                 ("catalog", toml::Value::Table(catalogs)) => {
-                    let mut all = BTreeMap::new();
+                    let mut all: BTreeMap<String, Properties> = BTreeMap::new();
                     for (name, properties) in catalogs {
+                        let lower = name.to_lowercase();
+                        if let Some(other) = all.keys().find(|other| other.to_lowercase() == lower) {
+                            return Err(format!(
+                                "there are catalog.{other} and catalog.{name}, and names that differ only in case are one"
+                            ));
+                        }
                         let section = format!("catalog.{name}");
                         all.insert(name, expand_all(flatten(&section, properties)?, variable)?);
                     }
@@ -123,7 +152,16 @@ impl Config {
                 }
             }
         }
-        Ok(())
+        Ok(names_default)
+    }
+}
+
+/// What is wrong, and in which line; the line itself may hold a secret.
+fn place_of(error: &toml::de::Error, text: &str) -> String {
+    let line = |at: usize| text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
+    match error.span() {
+        Some(span) => format!("line {}: {}", line(span.start), error.message()),
+        None => error.message().to_string(),
     }
 }
 
@@ -225,7 +263,7 @@ mod tests {
     fn from_toml(text: &str) -> Result<Config, String> {
         let mut config = Config::default();
         let variable = |name: &str| (name == "SECRET").then(|| "s3cr3t".to_string());
-        config.add_toml(text, &variable).map(|()| config)
+        config.add_toml(text, &variable).map(|_| config)
     }
 
     #[test]
@@ -273,9 +311,24 @@ mod tests {
             ("[storage]\nx = \"${NONE}\"", "x: the environment variable NONE is not set"),
             ("[storage]\nx = \"${NONE\"", "has no }"),
             ("[catalog", "line 1"),
+            ("[storage]\n\ns3.secret-access-key = hidden\nx = 1", "line 3: "),
+            ("[storage]\ntoken = \"hidden", "line 2: "),
+            ("[storage]\ntoken = \"hidden\"\ntoken = \"hidden\"", "line 3: "),
+            ("[catalog.Lake]\ntype = \"hive\"\n[catalog.lake]\ntype = \"hive\"", "catalog.Lake and catalog.lake"),
         ] {
             let error = from_toml(text).unwrap_err();
-            assert!(error.contains(says), "{text}: {error}");
+            assert!(error.contains(says) && !error.contains("hidden"), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_default_catalog_that_is_not_there_is_named() {
+        let lake = "[catalog.lake]\ntype = \"hive\"";
+        let mut config = from_toml(&format!("default-catalog = \"Lake\"\n{lake}")).unwrap();
+        assert_eq!(config.refuse_unknown_default(), Ok(()));
+        config.default_catalog = Some("typo".into());
+        config.warnings.push("x.yaml can't be read".into());
+        let why = config.refuse_unknown_default().unwrap_err();
+        assert!(why.contains("default-catalog is \"typo\"") && why.contains("there are lake. x.yaml can't"), "{why}");
     }
 }

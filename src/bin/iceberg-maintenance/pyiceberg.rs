@@ -16,25 +16,26 @@ const CATALOG_VARIABLES: &str = "pyiceberg_catalog__";
 pub(crate) struct PyIceberg {
     pub(crate) catalogs: BTreeMap<String, Properties>,
     pub(crate) default_catalog: Option<String>,
+    /// Why the file was left aside. That is no reason to refuse what needs none of its catalogs.
+    pub(crate) unusable: Option<String>,
 }
 
 /// Reads the file that PyIceberg would read, and the variables. What is none of the catalogs' is passed over.
-///
-/// # Errors
-/// When the file is there and can't be read, or is no YAML.
-pub(crate) fn read(variables: impl Iterator<Item = (OsString, OsString)>) -> Result<PyIceberg, String> {
+pub(crate) fn read(variables: impl Iterator<Item = (OsString, OsString)>) -> PyIceberg {
     let variables: BTreeMap<String, String> =
         variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect();
     let mut found = match find_file(&variables) {
         None => PyIceberg::default(),
         Some(file) => {
-            let failed = |why: String| format!("{} can't be read: {why}", file.display());
-            let text = std::fs::read_to_string(&file).map_err(|error| failed(error.to_string()))?;
-            parse(&text).map_err(failed)?
+            let text = std::fs::read_to_string(&file).map_err(|error| error.to_string());
+            text.and_then(|text| parse(&text)).unwrap_or_else(|why| PyIceberg {
+                unusable: Some(format!("{} can't be read, so that its catalogs are unknown: {why}", file.display())),
+                ..PyIceberg::default()
+            })
         }
     };
     found.add_variables(&variables);
-    Ok(found)
+    found
 }
 
 /// PyIceberg looks in `PYICEBERG_HOME`, in the home folder and in the working folder, and reads the first file it finds.
@@ -43,9 +44,17 @@ fn find_file(variables: &BTreeMap<String, String>) -> Option<PathBuf> {
     folders.chain([Path::new("")]).map(|folder| folder.join(FILE_NAME)).find(|file| file.is_file())
 }
 
+/// # Errors
+/// When it is no YAML, or has an alias where the catalogs are: what that stands for would be missing.
 fn parse(text: &str) -> Result<PyIceberg, String> {
     let mut values = Values::default();
     Parser::new_from_str(text).load(&mut values, false).map_err(|error| error.to_string())?;
+    if let Some(path) = values.aliases.iter().find(|path| path.first().is_some_and(|section| section == "catalog")) {
+        return Err(format!(
+            "{} has an alias (*name), which is not supported: write out what it stands for",
+            path.join(".")
+        ));
+    }
     let mut found = PyIceberg::default();
     for (path, value) in values.found {
         match path.as_slice() {
@@ -64,6 +73,8 @@ fn parse(text: &str) -> Result<PyIceberg, String> {
 #[derive(Debug, Default)]
 struct Values {
     found: Vec<(Vec<String>, String)>,
+    /// The keys that lead to each alias.
+    aliases: Vec<Vec<String>>,
     open: Vec<Collection>,
 }
 
@@ -99,6 +110,17 @@ impl Values {
     }
 }
 
+impl Values {
+    fn alias(&mut self) {
+        self.aliases.push(self.open.iter().filter_map(Collection::key).collect());
+        match self.open.last_mut() {
+            // In the place of a key.
+            Some(Collection::Mapping(key @ None)) => *key = Some("*".into()),
+            _ => self.end_value(),
+        }
+    }
+}
+
 impl Collection {
     fn key(&self) -> Option<String> {
         match self {
@@ -118,7 +140,7 @@ impl EventReceiver for Values {
                 self.end_value();
             }
             Event::Scalar(text, ..) => self.scalar(text),
-            Event::Alias(_) => self.end_value(),
+            Event::Alias(_) => self.alias(),
             _ => {}
         }
     }
@@ -176,6 +198,34 @@ mod tests {
             ]
         );
         assert_eq!(found.default_catalog.as_deref(), Some("prod"));
+    }
+
+    #[test]
+    fn an_alias_among_the_catalogs_is_refused_by_its_place() {
+        let anchor = "shared: &x\n  token: t\n";
+        for (catalog, place) in [
+            ("catalog: *x", "catalog"),
+            ("catalog:\n  a: *x", "catalog.a"),
+            ("catalog:\n  a:\n    <<: *x\n    uri: u", "catalog.a.<<"),
+            ("catalog:\n  a:\n    s3:\n      b: [*x]", "catalog.a.s3.b"),
+            ("catalog:\n  a:\n    *x : u", "catalog.a"),
+        ] {
+            let why = parse(&format!("{anchor}{catalog}\n")).unwrap_err();
+            assert!(why.starts_with(&format!("{place} has an alias")), "{catalog}: {why}");
+        }
+        let elsewhere = format!("{anchor}other:\n  *x : y\n  z: *x\ncatalog:\n  a:\n    uri: u\n");
+        assert_eq!(parse(&elsewhere).unwrap().catalogs["a"]["uri"], "u");
+    }
+
+    #[test]
+    fn a_file_that_is_no_yaml_stops_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(FILE_NAME), "catalog: [").unwrap();
+        let variables = [("PYICEBERG_HOME", folder.path().to_str().unwrap()), ("PYICEBERG_CATALOG__A__URI", "u")];
+        let found = read(variables.map(|(name, value)| (name.into(), value.into())).into_iter());
+        assert_eq!(found.catalogs["a"]["uri"], "u");
+        let why = found.unusable.unwrap();
+        assert!(why.contains(FILE_NAME) && why.contains("can't be read"), "{why}");
     }
 
     #[test]

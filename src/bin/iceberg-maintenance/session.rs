@@ -64,7 +64,10 @@ impl Session {
         for (name, value) in config_file.settings().iter().chain(&options.set) {
             context.state_ref().write().config_mut().options_mut().set(name, value)?;
         }
-        Ok(Self { context, maintenance, runtime, interrupts, endings, format: options.format, quiet: options.quiet })
+        let session =
+            Self { context, maintenance, runtime, interrupts, endings, format: options.format, quiet: options.quiet };
+        config_file.warnings().iter().for_each(|warning| session.say(&format!("Note: {warning}")));
+        Ok(session)
     }
 
     /// Runs the statements of a script, printing the rows of each, until one fails or says that this was all (`quit`).

@@ -28,7 +28,7 @@ use super::metadata_file::{encode, extension};
 use super::{Catalog, CommitOutcome, LoadedTable, Ownership, TableCommit, TableName, cannot_list};
 use crate::error::{Error, Result};
 use crate::storage::configured::ConfiguredStores;
-use crate::storage::{Store, Stores, runtime_with_stores};
+use crate::storage::{FileStat, Store, Stores, runtime_with_stores};
 use crate::table::location::percent_decoded;
 use crate::table::{Location, PathRules, TableIdentity, TableMetadata};
 
@@ -189,15 +189,20 @@ async fn version_of(store: &Store, folder: &Location, files: &MetadataFiles) -> 
 }
 
 async fn stat_text(store: &Store, folder: &Location, name: &str) -> Result<String> {
-    let file = folder.child(name);
-    match store.stat(&file).await? {
-        Some(stat) => Ok(format!("{} bytes, {}", stat.size, stat.version)),
-        None => Err(Error::FileNotFound { path: file.to_string() }),
-    }
+    Ok(text_of(&stat(store, folder, name).await?))
 }
 
-/// Why a commit on this base would not be on top of what is there now. The content is compared, not only the name: a table
-/// that was dropped and made anew may have the same names.
+async fn stat(store: &Store, folder: &Location, name: &str) -> Result<FileStat> {
+    let file = folder.child(name);
+    store.stat(&file).await?.ok_or_else(|| Error::FileNotFound { path: file.to_string() })
+}
+
+fn text_of(stat: &FileStat) -> String {
+    format!("{} bytes, {}", stat.size, stat.version)
+}
+
+/// Why a commit on this base would not be on top of what is there now. The content counts, not only the name: a table that
+/// was dropped and made anew may have the same names. Where an entity tag says that it is the same, it isn't read again.
 async fn conflict_with(
     base: &LoadedTable,
     store: &Store,
@@ -207,6 +212,12 @@ async fn conflict_with(
     let base_name = base.metadata.metadata_location().rsplit('/').next().unwrap_or_default();
     if files.newest.name != base_name {
         return Ok(Some(format!("{} is newer than {base_name}", files.newest.name)));
+    }
+    if files.newest.naming == Naming::Hadoop {
+        let stat = stat(store, folder, &files.newest.name).await?;
+        if stat.is_entity_tag && text_of(&stat) == base.version {
+            return Ok(None);
+        }
     }
     let now = read_metadata(store, folder, &files.newest).await?;
     Ok((!now.is_same_document(&base.metadata)).then(|| format!("{base_name} was replaced")))

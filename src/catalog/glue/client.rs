@@ -2,21 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::TryStreamExt;
-use http::{HeaderValue, Method};
-use object_store::aws::{AmazonS3Builder, AwsAuthorizer, AwsCredential, AwsCredentialProvider};
-use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, ReqwestConnector,
-};
-use object_store::{ClientOptions, StaticCredentialProvider};
+use http::{HeaderMap, Method, StatusCode, header};
+use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
+use object_store::client::{HttpClient, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody};
 use serde::Serialize;
 use url::Url;
 
 use super::super::pointer::printable;
+use crate::storage::configured::aws;
 
 /// How long a request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -27,6 +24,41 @@ const PAUSES: [Duration; 4] =
 
 /// No answer is larger than this: Glue limits a table to far less.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
+
+/// Whose keys are used: Glue's own, else those of all clients.
+const FAMILIES: [&str; 2] = ["glue", "client"];
+
+/// The exceptions that say that nothing was done. Others, such as `OperationTimeoutException`, leave it open.
+const REFUSALS: [&str; 24] = [
+    "AccessDeniedException",
+    "AlreadyExistsException",
+    "ConcurrentModificationException",
+    "EntityNotFoundException",
+    "ExpiredTokenException",
+    "GlueEncryptionException",
+    "IncompleteSignature",
+    "IncompleteSignatureException",
+    "InvalidAction",
+    "InvalidClientTokenId",
+    "InvalidInputException",
+    "InvalidSignatureException",
+    "MissingAuthenticationToken",
+    "MissingAuthenticationTokenException",
+    "NotAuthorized",
+    "OptInRequired",
+    "PermissionTypeMismatchException",
+    "RequestExpired",
+    "ResourceNotReadyException",
+    "ResourceNumberLimitExceededException",
+    "SerializationException",
+    "UnknownOperationException",
+    "UnrecognizedClientException",
+    "ValidationException",
+];
+
+/// The exceptions of a Glue that has too much to do: it did nothing, and may be asked again.
+const THROTTLING: [&str; 4] =
+    ["ThrottlingException", "ThrottledException", "TooManyRequestsException", "RequestLimitExceeded"];
 
 /// A connection to one Glue endpoint, as one account.
 pub(super) struct GlueClient {
@@ -43,14 +75,16 @@ pub(super) struct GlueClient {
 pub(super) enum GlueError {
     /// The request was not sent.
     NotSent(String),
-    /// Glue said no: nothing was changed.
+    /// Glue, or somebody before it, said no.
     Refused {
-        /// The exception's name, such as `EntityNotFoundException`.
+        /// The exception's name, such as `EntityNotFoundException`, or the status where there is none.
         kind: String,
         message: String,
     },
     /// The request was sent, and what became of it is unknown.
     NoAnswer(String),
+    /// The same, and asking again would bring the same answer.
+    Unusable(String),
 }
 
 /// Whether a request may be sent again after it was perhaps carried out.
@@ -80,14 +114,18 @@ impl GlueClient {
             .ok()
             .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
             .ok_or_else(|| format!("glue.endpoint {} is no http or https address", printable(&endpoint)))?;
-        let options = ClientOptions::new().with_allow_http(true).with_timeout(REQUEST_TIMEOUT);
-        let http = ReqwestConnector::default().connect(&options).map_err(|error| error.to_string())?;
+        let http = reqwest::Client::builder()
+            .timeout(REQUEST_TIMEOUT)
+            // An update that was sent elsewhere, with the session's token: not wanted.
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .map_err(|error| format!("HTTP can't be used: {}", chain(&error)))?;
         Ok(Self {
             endpoint,
             catalog_id: first(&["glue.id", "glue.catalog-id"]),
-            credentials: credentials(&first, &region)?,
+            credentials: aws::credentials(properties, &FAMILIES, &region)?,
             region,
-            http,
+            http: HttpClient::new(http),
         })
     }
 
@@ -116,8 +154,10 @@ impl GlueClient {
                 Err(error) => error,
             };
             let again = match &error {
-                GlueError::NotSent(_) => false,
-                GlueError::Refused { .. } => error.is_throttling(),
+                GlueError::NotSent(_) | GlueError::Unusable(_) => false,
+                // A proxy may refuse what went through before.
+                GlueError::Refused { kind, .. } if kind == "status 429" => repeat == Repeat::Freely,
+                GlueError::Refused { kind, .. } => THROTTLING.contains(&kind.as_str()),
                 GlueError::NoAnswer(_) => repeat == Repeat::Freely,
             };
             match pauses.next() {
@@ -141,13 +181,16 @@ impl GlueClient {
         let mut pieces = body.bytes_stream();
         while let Some(piece) = pieces.try_next().await.map_err(unanswered)? {
             if text.len() + piece.len() > MAX_ANSWER_BYTES {
-                return Err(GlueError::NoAnswer(format!("the answer to {operation} has no end")));
+                return Err(GlueError::Unusable(format!("the answer to {operation} has no end")));
             }
             text.extend_from_slice(&piece);
         }
-        let text = String::from_utf8_lossy(&text).into_owned();
+        // What is read here is written back: no character may be replaced.
+        let text = String::from_utf8(text.into())
+            .map_err(|_| GlueError::Unusable(format!("the answer to {operation} is no UTF-8 text")))?;
         match head.status.as_u16() {
             200..=299 => Ok(text),
+            300..=399 => Err(GlueError::Unusable(redirected(head.status, &head.headers))),
             400..=499 => {
                 let named = head.headers.get("x-amzn-errortype").and_then(|value| value.to_str().ok());
                 Err(GlueError::refused(&text, named, head.status.as_u16()))
@@ -162,10 +205,7 @@ impl GlueClient {
             .get_credential()
             .await
             .map_err(|error| format!("there are no AWS credentials: {error}"))?;
-        let is_header = |text: &str| HeaderValue::from_str(text).is_ok();
-        if !is_header(&credential.key_id) || !credential.token.as_deref().is_none_or(is_header) {
-            return Err("the AWS access key id or session token holds characters that none has".into());
-        }
+        let credential = aws::usable(&credential)?;
         let mut request = http::Request::builder()
             .method(Method::POST)
             .uri(self.endpoint.as_str())
@@ -201,18 +241,20 @@ impl GlueError {
         matches!(self, GlueError::Refused { kind, .. } if kind == exception)
     }
 
-    fn is_throttling(&self) -> bool {
-        ["ThrottlingException", "ThrottledException", "TooManyRequestsException", "RequestLimitExceeded"]
-            .iter()
-            .any(|kind| self.is(kind))
-            || self.is("status 429")
+    /// True when the request certainly changed nothing.
+    pub(super) fn is_certain(&self) -> bool {
+        match self {
+            GlueError::NotSent(_) => true,
+            GlueError::Refused { kind, .. } => REFUSALS.contains(&kind.as_str()) || THROTTLING.contains(&kind.as_str()),
+            GlueError::NoAnswer(_) | GlueError::Unusable(_) => false,
+        }
     }
 }
 
 impl fmt::Display for GlueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            GlueError::NotSent(why) | GlueError::NoAnswer(why) => f.write_str(why),
+            GlueError::NotSent(why) | GlueError::NoAnswer(why) | GlueError::Unusable(why) => f.write_str(why),
             GlueError::Refused { kind, message } if message.is_empty() => f.write_str(kind),
             GlueError::Refused { kind, message } => write!(f, "{kind}: {}", message.replace('\n', " ")),
         }
@@ -230,24 +272,10 @@ fn default_endpoint(region: &str) -> String {
     format!("https://glue.{region}.{domain}")
 }
 
-/// The keys that the properties give, else whatever the environment has: variables, a role of the pod or the machine.
-fn credentials(first: &impl Fn(&[&str]) -> Option<String>, region: &str) -> Result<AwsCredentialProvider, String> {
-    let key_id = first(&["glue.access-key-id", "client.access-key-id"]);
-    let secret_key = first(&["glue.secret-access-key", "client.secret-access-key"]);
-    match (key_id, secret_key) {
-        (Some(key_id), Some(secret_key)) => {
-            let token = first(&["glue.session-token", "client.session-token"]);
-            Ok(Arc::new(StaticCredentialProvider::new(AwsCredential { key_id, secret_key, token })))
-        }
-        (None, None) => {
-            // A store only for the sake of its credentials: the bucket's name stands in no request.
-            let store = AmazonS3Builder::from_env().with_region(region).with_bucket_name("glue").build();
-            Ok(Arc::clone(
-                store.map_err(|error| format!("the environment's AWS settings are wrong: {error}"))?.credentials(),
-            ))
-        }
-        _ => Err("an access key needs both glue.access-key-id and glue.secret-access-key".into()),
-    }
+fn redirected(status: StatusCode, headers: &HeaderMap) -> String {
+    let to = headers.get(header::LOCATION).and_then(|to| Url::parse(to.to_str().ok()?).ok());
+    let to = to.map(|to| format!(" to {}", to.origin().ascii_serialization())).unwrap_or_default();
+    format!("it redirects{to} ({status}), which is not followed; give the right address as glue.endpoint")
 }
 
 /// An error with its causes, in one line.
@@ -286,6 +314,8 @@ mod tests {
         }
         assert!(client(&[keys[0], keys[1], ("glue.region", "a.evil.example/")]).unwrap_err().contains("no region"));
         assert!(client(&[keys[0], ("glue.region", "eu-west-1")]).unwrap_err().contains("glue.secret-access-key"));
+        let profile = client(&[("client.profile-name", "p"), ("glue.region", "eu-west-1")]).unwrap_err();
+        assert!(profile.contains("client.profile-name is not supported"), "{profile}");
     }
 
     #[test]
@@ -300,5 +330,18 @@ mod tests {
             assert!(error.is("EntityNotFoundException"));
         }
         assert_eq!(GlueError::refused("<html>", None, 403).to_string(), "status 403");
+    }
+
+    #[test]
+    fn only_an_exception_that_is_known_to_change_nothing_is_certain() {
+        let refused = |kind: &str, status| GlueError::refused(&format!(r#"{{"__type":"{kind}"}}"#), None, status);
+        for kind in ["AccessDeniedException", "EntityNotFoundException", "ThrottlingException"] {
+            assert!(refused(kind, 400).is_certain(), "{kind}");
+        }
+        for (kind, status) in
+            [("OperationTimeoutException", 400), ("NewException", 400), ("", 408), ("", 403), ("", 429)]
+        {
+            assert!(!refused(kind, status).is_certain(), "{kind} {status}");
+        }
     }
 }

@@ -13,7 +13,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,7 +25,7 @@ use serde_json::value::RawValue;
 
 use self::client::{GlueClient, GlueError, Repeat};
 use self::table::{GlueTable, Kind, UpdateTable};
-use super::pointer::{MetadataFiles, PAUSES_BEFORE_LOOKING, committed, moved, printable};
+use super::pointer::{BuiltOn, MetadataFiles, PAUSES_BEFORE_LOOKING, committed, moved, printable};
 use super::{Catalog, CommitOutcome, LoadedTable, TableCommit, TableName};
 use crate::error::{Error, Result};
 use crate::table::Document;
@@ -185,14 +185,21 @@ impl GlueCatalog {
     }
 
     /// Looks whether the table shows an update that Glue took.
-    async fn verify(&self, table: &TableName, new: &str, runtime: &Arc<RuntimeEnv>) -> Result<CommitOutcome> {
+    async fn verify(
+        &self,
+        table: &TableName,
+        base: &str,
+        new: &str,
+        runtime: &Arc<RuntimeEnv>,
+    ) -> Result<CommitOutcome> {
         let now = match self.iceberg_table(table).await {
             Ok((_, now)) => now,
             Err(error) => return Ok(CommitOutcome::Unknown(format!("the update was taken; then {error}"))),
         };
-        match self.files.is_built_on(&table.to_string(), &now, new, runtime).await {
-            Ok(true) => Ok(committed(new.into())),
-            Ok(false) => Err(Error::CommitMismatch {
+        match self.files.is_built_on(&table.to_string(), &now, base, new, runtime).await {
+            Ok(BuiltOn::Yes) => Ok(committed(new.into())),
+            Ok(BuiltOn::CantTell(why)) => Ok(CommitOutcome::Unknown(format!("the update was taken; then {why}"))),
+            Ok(BuiltOn::No) => Err(Error::CommitMismatch {
                 catalog: self.name.clone(),
                 table: table.to_string(),
                 why: format!(
@@ -221,10 +228,12 @@ impl GlueCatalog {
                 // The update may still be on its way.
                 Ok((now, _)) if now.state() == base.state() => unseen = "the table does not show it".into(),
                 Ok((now, pointer)) => {
-                    return match self.files.is_built_on(&table.to_string(), &pointer, new, runtime).await {
-                        Ok(true) => committed(new.into()),
+                    let base = base.pointer().unwrap_or_default();
+                    return match self.files.is_built_on(&table.to_string(), &pointer, base, new, runtime).await {
+                        Ok(BuiltOn::Yes) => committed(new.into()),
                         // Its version is over, so ours is refused if it comes yet.
-                        Ok(false) => CommitOutcome::Conflict(format!("the table changed to {}", now.state())),
+                        Ok(BuiltOn::No) => CommitOutcome::Conflict(format!("the table changed to {}", now.state())),
+                        Ok(BuiltOn::CantTell(why)) => CommitOutcome::Unknown(format!("{cause}; then {why}")),
                         Err(error) => CommitOutcome::Unknown(format!("{cause}; then {error}")),
                     };
                 }
@@ -236,7 +245,7 @@ impl GlueCatalog {
 
     /// All pages of an answer that lists something.
     async fn pages(&self, operation: &str, mut input: serde_json::Value) -> Result<Vec<String>> {
-        let mut pages = vec![];
+        let (mut pages, mut seen) = (vec![], BTreeSet::new());
         loop {
             let page = match self.client.call(operation, &input, Repeat::Freely).await {
                 Ok(page) => page,
@@ -245,7 +254,7 @@ impl GlueCatalog {
             let token = self.page(operation, &page)?.next_token.filter(|token| !token.is_empty());
             pages.push(page);
             let Some(token) = token else { return Ok(pages) };
-            if input["NextToken"] == token.as_str() {
+            if !seen.insert(token.clone()) {
                 return Err(self.wrong(format!("its answers to {operation} have no end")));
             }
             input["NextToken"] = token.into();
@@ -297,12 +306,12 @@ impl Catalog for GlueCatalog {
         let new = self.files.write_next(&base.metadata, commit, runtime).await?;
         let input = now.input_with_pointer(&new).map_err(|error| self.unreadable("GetTable", &error))?;
         match self.update(self.database(table)?, &input, version).await? {
-            Ok(()) => self.verify(table, &new, runtime).await,
+            Ok(()) => self.verify(table, &pointer, &new, runtime).await,
             Err(error) if error.is(CONFLICT) => Ok(CommitOutcome::Conflict(error.to_string())),
-            Err(cause @ GlueError::NoAnswer(_)) => Ok(self.settle(table, &now, &new, &cause, runtime).await),
-            Err(error) => {
+            Err(error) if error.is_certain() => {
                 Err(self.wrong(format!("it refused the commit to {table}, and nothing was changed: {error}")))
             }
+            Err(cause) => Ok(self.settle(table, &now, &new, &cause, runtime).await),
         }
     }
 

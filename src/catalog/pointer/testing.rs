@@ -1,9 +1,16 @@
 //! A table on the local disk for the tests of catalogs that keep a pointer.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use async_trait::async_trait;
 use datafusion::execution::runtime_env::RuntimeEnv;
+use futures::stream::BoxStream;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::*;
 use tempfile::TempDir;
 
 use crate::catalog::{LoadedTable, TableCommit, refs_of};
@@ -72,5 +79,60 @@ pub(in crate::catalog) fn without_the_oldest_snapshot(base: &LoadedTable) -> Tab
         base_metadata_location: base.metadata.metadata_location().to_string(),
         new_metadata: change.apply(&base.metadata, BEGIN_MS + 8 * HOUR_MS).unwrap().json,
         change,
+    }
+}
+
+/// A store that knows no conditional writes.
+#[derive(Debug, Default)]
+pub(in crate::catalog) struct Unconditional {
+    objects: InMemory,
+    /// Whether it takes a write and keeps something else.
+    pub loses_writes: AtomicBool,
+}
+
+impl Unconditional {
+    pub(in crate::catalog) async fn content(&self, key: &str) -> bytes::Bytes {
+        self.objects.get(&Path::from(key)).await.unwrap().bytes().await.unwrap()
+    }
+}
+
+impl fmt::Display for Unconditional {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Unconditional")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Unconditional {
+    async fn put_opts(&self, key: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        if options.mode != PutMode::Overwrite {
+            return Err(Error::NotImplemented { operation: "create".into(), implementer: self.to_string() });
+        }
+        let payload = if self.loses_writes.load(Ordering::Relaxed) { "lost".into() } else { payload };
+        self.objects.put_opts(key, payload, options).await
+    }
+
+    async fn put_multipart_opts(&self, key: &Path, options: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        self.objects.put_multipart_opts(key, options).await
+    }
+
+    async fn get_opts(&self, key: &Path, options: GetOptions) -> Result<GetResult> {
+        self.objects.get_opts(key, options).await
+    }
+
+    fn delete_stream(&self, keys: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        self.objects.delete_stream(keys)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.objects.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.objects.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.objects.copy_opts(from, to, options).await
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Whoever sends something that changes a table must know whether it can have arrived: [`Failure`] tells.
 
+mod secrets;
+
 use std::error::Error as _;
 use std::io::Read;
 use std::time::Duration;
@@ -12,6 +14,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use url::Url;
 
+use self::secrets::Secrets;
 use super::auth::Auth;
 use super::paths::printable;
 use super::settings::{Properties, Settings};
@@ -20,8 +23,15 @@ use crate::error::{Error, Result};
 /// No answer is larger than this, inflated or not; a larger one is taken for a decompression bomb.
 const MAX_ANSWER_BYTES: u64 = 1 << 30;
 
+/// A text from here on is worked on by a thread that may be kept busy.
+const LARGE_BYTES: usize = 1 << 20;
+
+/// How many times as large a text is as what it was packed to, at least.
+const PACKED: usize = 4;
+
 /// The pauses between attempts to read.
-const PAUSES: [Duration; 3] = [Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1200)];
+pub(super) const PAUSES: [Duration; 3] =
+    [Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1200)];
 
 /// A server that asks for a longer pause than this is not waited for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -39,8 +49,7 @@ pub(super) struct Client {
     auth: Auth,
     headers: HeaderMap,
     read_timeout: Duration,
-    /// What must never be printed, whoever repeats it.
-    secrets: Mutex<Vec<String>>,
+    secrets: Mutex<Secrets>,
 }
 
 /// A request, apart from what every request has.
@@ -123,7 +132,7 @@ impl Client {
             auth: Auth::new(settings)?,
             headers,
             read_timeout: settings.read_timeout,
-            secrets: Mutex::new(secrets(&settings.properties)),
+            secrets: Mutex::new(Secrets::of(&settings.properties)),
         })
     }
 
@@ -248,15 +257,12 @@ impl Client {
 
     /// Never prints this, whoever says it.
     pub(super) fn keep_secret(&self, secret: &str) {
-        let mut secrets = self.secrets.lock();
-        if !secrets.iter().any(|known| known == secret) {
-            secrets.push(secret.into());
-        }
+        self.secrets.lock().add(secret);
     }
 
     /// The text in one line and without secrets.
     fn one_line(&self, text: &str) -> String {
-        let mut text = text.split(|c: char| c.is_control() || c.is_whitespace()).filter(|word| !word.is_empty()).fold(
+        let text = text.split(|c: char| c.is_control() || c.is_whitespace()).filter(|word| !word.is_empty()).fold(
             String::new(),
             |mut line, word| {
                 if !line.is_empty() {
@@ -266,10 +272,7 @@ impl Client {
                 line
             },
         );
-        for secret in self.secrets.lock().iter() {
-            text = text.replace(secret, "***");
-        }
-        text
+        self.secrets.lock().hidden_in(text)
     }
 }
 
@@ -279,21 +282,11 @@ impl Answer {
     }
 }
 
-/// The values of properties that are none of anybody's business. Very short ones would garble every message.
-fn secrets(properties: &Properties) -> Vec<String> {
-    const WORDS: [&str; 8] =
-        ["secret", "token", "credential", "password", "authorization", "cookie", "api-key", "apikey"];
-    let is_secret = |key: &str| WORDS.iter().any(|word| key.to_ascii_lowercase().contains(word));
-    let values = properties.iter().filter(|(key, _)| is_secret(key)).map(|(_, value)| value.as_str());
-    let parts = values.flat_map(|value| [value, value.split_once(':').map_or("", |(_, secret)| secret)]);
-    parts.filter(|part| part.len() >= 4 && !matches!(*part, "true" | "false")).map(str::to_string).collect()
-}
-
 fn is_unauthenticated(status: StatusCode) -> bool {
     matches!(status.as_u16(), 401 | TOKEN_EXPIRED)
 }
 
-fn is_busy(status: StatusCode) -> bool {
+pub(super) fn is_busy(status: StatusCode) -> bool {
     matches!(status.as_u16(), 429 | 502 | 503 | 504)
 }
 
@@ -321,28 +314,53 @@ pub(super) fn cause(why: &reqwest::Error) -> String {
     innermost.to_string()
 }
 
-enum Unread {
+/// Why an answer could not be read.
+pub(super) enum Unread {
     Http(reqwest::Error),
     Unusable(String),
 }
 
-async fn read_body(mut answer: reqwest::Response) -> Result<Bytes, Unread> {
-    let encoding = answer.headers().get(header::CONTENT_ENCODING).map(|value| value.as_bytes().to_ascii_lowercase());
+/// What an answer holds, packed or not.
+pub(super) async fn read_at_most(answer: &mut reqwest::Response, limit: u64) -> Result<Vec<u8>, Unread> {
     let mut body = Vec::new();
     while let Some(chunk) = answer.chunk().await.map_err(Unread::Http)? {
-        if (body.len() + chunk.len()) as u64 > MAX_ANSWER_BYTES {
-            return Err(Unread::Unusable("the answer is larger than 1 GiB".into()));
+        if (body.len() + chunk.len()) as u64 > limit {
+            return Err(Unread::Unusable(format!("the answer is larger than {limit} bytes")));
         }
         body.extend_from_slice(&chunk);
     }
+    Ok(body)
+}
+
+async fn read_body(mut answer: reqwest::Response) -> Result<Bytes, Unread> {
+    let encoding = answer.headers().get(header::CONTENT_ENCODING).map(|value| value.as_bytes().to_ascii_lowercase());
+    let body = read_at_most(&mut answer, MAX_ANSWER_BYTES).await?;
     match encoding.as_deref() {
         None | Some(b"" | b"identity") => Ok(body.into()),
         Some(b"gzip" | b"x-gzip") if body.is_empty() => Ok(Bytes::new()),
-        Some(b"gzip" | b"x-gzip") => inflate(&body, MAX_ANSWER_BYTES).map(Bytes::from).map_err(Unread::Unusable),
+        Some(b"gzip" | b"x-gzip") => {
+            let size = body.len().saturating_mul(PACKED);
+            let inflated = aside(size, move || inflate(&body, MAX_ANSWER_BYTES)).await.and_then(|inflated| inflated);
+            inflated.map(Bytes::from).map_err(Unread::Unusable)
+        }
         Some(other) => Err(Unread::Unusable(format!(
             "the answer has the encoding {:?}, which was not asked for",
             String::from_utf8_lossy(other)
         ))),
+    }
+}
+
+/// Works on a text of `size` bytes; on a large one where no other request waits for it.
+///
+/// # Errors
+/// When the work could not be done: the runtime is about to end.
+pub(super) async fn aside<T: Send + 'static>(
+    size: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, String> {
+    match size < LARGE_BYTES {
+        true => Ok(work()),
+        false => tokio::task::spawn_blocking(work).await.map_err(|why| format!("the answer was not read: {why}")),
     }
 }
 
@@ -363,6 +381,14 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_large_text_is_worked_on_by_another_thread() {
+        let here = std::thread::current().id();
+        let of = async |size| aside(size, || std::thread::current().id()).await.unwrap();
+        assert_eq!(of(LARGE_BYTES - 1).await, here);
+        assert_ne!(of(LARGE_BYTES).await, here);
+    }
 
     #[test]
     fn a_decompression_bomb_is_not_inflated() {

@@ -1,5 +1,7 @@
 //! Namespaces and tables, page by page.
 
+use std::collections::BTreeSet;
+
 use http::StatusCode;
 use serde::Deserialize;
 use url::Url;
@@ -37,9 +39,9 @@ pub(super) enum Page {
 /// # Errors
 /// [`Error::Catalog`](crate::Error::Catalog) when the server refuses, or its pages never end.
 pub(super) async fn list(session: &Session, url: &Url, parent: Option<&str>, pages: Page) -> Result<Listed> {
-    let (mut all, mut token) = (Listed::default(), None::<String>);
+    let (mut all, mut token, mut seen) = (Listed::default(), None::<String>, BTreeSet::new());
     loop {
-        let url = page(session, url, parent, token.as_deref());
+        let url = page_url(session, url, parent, token.as_deref());
         let answer = session.client.get(url.clone(), &[], None).await?;
         if answer.status != StatusCode::OK {
             return Err(session.client.error(session.client.refusal(&answer, &url)));
@@ -52,15 +54,15 @@ pub(super) async fn list(session: &Session, url: &Url, parent: Option<&str>, pag
         match next {
             None => return Ok(all),
             Some(_) if pages == Page::First => return Ok(all),
-            Some(_) if next == token => {
+            Some(next) if !seen.insert(next.clone()) => {
                 return Err(session.client.error(format!("{} lists the same page again and again", url.path())));
             }
-            next => token = next,
+            Some(next) => token = Some(next),
         }
     }
 }
 
-fn page(session: &Session, url: &Url, parent: Option<&str>, token: Option<&str>) -> Url {
+fn page_url(session: &Session, url: &Url, parent: Option<&str>, token: Option<&str>) -> Url {
     let mut url = url.clone();
     let size = session.server.settings.page_size.map(|size| size.to_string());
     // A server that is not asked for pages answers all at once, or names the next page itself.

@@ -7,6 +7,7 @@
 
 mod auth;
 mod client;
+mod entity_tags;
 mod listing;
 mod missing;
 mod paths;
@@ -29,6 +30,7 @@ use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use tokio::sync::OnceCell;
 
 use self::client::{Answer, Failure, Request};
+use self::entity_tags::EntityTags;
 use self::listing::{Page, list};
 use self::session::Session;
 use self::settings::Settings;
@@ -54,6 +56,7 @@ pub struct RestCatalog {
     session: OnceCell<Arc<Session>>,
     /// Whether the server takes several snapshots in one update; asked once.
     takes_id_lists: OnceCell<bool>,
+    entity_tags: EntityTags,
     stores: KnownStores,
 }
 
@@ -76,6 +79,7 @@ impl RestCatalog {
             settings,
             session: OnceCell::new(),
             takes_id_lists: OnceCell::new(),
+            entity_tags: EntityTags::default(),
             stores: KnownStores::default(),
         })
     }
@@ -87,7 +91,7 @@ impl RestCatalog {
 
     async fn answered(&self, session: &Session, table: &TableName, answer: &Answer) -> Result<AnsweredTable> {
         match answer.status {
-            StatusCode::OK => AnsweredTable::parse(&answer.body).map_err(|why| match why {
+            StatusCode::OK => AnsweredTable::read(&answer.body).await.map_err(|why| match why {
                 Unusable::Metadata(why) => why,
                 Unusable::Answer(why) => {
                     session.client.error(format!("what it answers for {table} can't be used: {why}"))
@@ -113,8 +117,30 @@ impl RestCatalog {
         let mut loaded = LoadedTable::new(format!("{}.{table}", self.name), answered.metadata);
         let etag = answer.headers.get(header::ETAG).and_then(|etag| etag.to_str().ok());
         loaded.version = etag.unwrap_or_default().to_string();
+        self.entity_tags.note(table, &loaded.version, loaded.metadata.metadata_location());
         loaded.stores = stores;
         Ok(loaded)
+    }
+
+    /// Refuses an answer that lacks what the table's metadata file has.
+    async fn refuse_parts(&self, session: &Session, loaded: &mut LoadedTable, runtime: &Arc<RuntimeEnv>) -> Result<()> {
+        let stores = Stores::new(runtime_with_stores(runtime, loaded.stores.as_ref()));
+        let file = loaded.metadata.metadata_location();
+        match verify::missing_in_answer(&loaded.metadata, &stores).await {
+            Ok(None) => {}
+            Ok(Some(what)) => {
+                return Err(session.client.error(format!(
+                    "what it answers for {} lacks {what}, which {file} has. A server that shows only a part of a table can't be \
+                     relied on: the files of the rest would count as dead",
+                    loaded.name
+                )));
+            }
+            Err(why) => {
+                let notice = format!("whether the catalog's answer is the whole table could not be checked: {why}");
+                loaded.notices.push(notice);
+            }
+        }
+        Ok(())
     }
 
     /// Compares what the server has after a commit with what was asked for.
@@ -196,11 +222,13 @@ fn idempotency_key() -> String {
 
 #[async_trait]
 impl Catalog for RestCatalog {
-    async fn load(&self, table: &TableName, _runtime: &Arc<RuntimeEnv>) -> Result<LoadedTable> {
+    async fn load(&self, table: &TableName, runtime: &Arc<RuntimeEnv>) -> Result<LoadedTable> {
         let session = self.session().await?;
         let answer = ask_for_table(session, table, "all", None).await?;
         let answered = self.answered(session, table, &answer).await?;
-        self.loaded(session, table, &answer, answered)
+        let mut loaded = self.loaded(session, table, &answer, answered)?;
+        self.refuse_parts(session, &mut loaded, runtime).await?;
+        Ok(loaded)
     }
 
     async fn commit(
@@ -236,7 +264,7 @@ impl Catalog for RestCatalog {
             }
             _ => return Err(session.client.error(format!("the commit was not taken: {}", refusal()))),
         }
-        let answered = match AnsweredTable::parse(&answer.body) {
+        let answered = match AnsweredTable::read(&answer.body).await {
             Ok(answered) => answered,
             Err(why) => {
                 return Ok(CommitOutcome::Unknown(format!(
@@ -283,7 +311,7 @@ impl Catalog for RestCatalog {
 
     async fn is_current(&self, table: &TableName, loaded: &LoadedTable, _runtime: &Arc<RuntimeEnv>) -> Result<bool> {
         let session = self.session().await?;
-        let known = Some(loaded.version.as_str()).filter(|version| !version.is_empty());
+        let known = Some(loaded.version.as_str()).filter(|tag| !tag.is_empty() && self.entity_tags.are_believed());
         let answer = ask_for_table(session, table, "all", known).await?;
         if answer.status == StatusCode::NOT_MODIFIED && known.is_some() {
             return Ok(true);

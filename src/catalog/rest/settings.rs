@@ -7,10 +7,14 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use url::Url;
 
-use super::paths::Paths;
+use super::paths::{Paths, printable};
+use crate::storage::configured::overlaid;
 
 /// Catalog or table properties by their names.
 pub(super) type Properties = BTreeMap<String, String>;
+
+/// Names another server for tokens than the catalog's own.
+pub(super) const TOKEN_SERVER: &str = "oauth2-server-uri";
 
 /// How long to wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -26,6 +30,8 @@ const COMMIT_TIMEOUT: Duration = Duration::from_secs(300);
 pub(super) struct Settings {
     pub(super) properties: Properties,
     pub(super) uri: Url,
+    /// Where tokens are bought unless `oauth2-server-uri` names another server: at the address that the client was given.
+    pub(super) token_uri: Url,
     /// `header.*`
     pub(super) headers: HeaderMap,
     pub(super) connect_timeout: Duration,
@@ -43,8 +49,10 @@ impl Settings {
             properties.get("uri").ok_or("it has no uri: give the server's address, such as uri=https://host/path")?;
         refuse_unsupported(properties)?;
         let socket_timeout = milliseconds(properties, "rest.client.socket-timeout-ms")?;
+        let uri = parse_uri(uri)?;
         Ok(Self {
-            uri: parse_uri(uri)?,
+            token_uri: uri.clone(),
+            uri,
             headers: headers(properties)?,
             connect_timeout: milliseconds(properties, "rest.client.connection-timeout-ms")?.unwrap_or(CONNECT_TIMEOUT),
             read_timeout: socket_timeout.unwrap_or(READ_TIMEOUT),
@@ -136,16 +144,18 @@ impl Server {
     /// # Errors
     /// Which property is wrong.
     pub(super) fn new(client: &Properties, configuration: Configuration) -> Result<Self, String> {
-        let mut merged: BTreeMap<String, Option<String>> = configuration.defaults.unwrap_or_default();
-        merged.extend(client.iter().map(|(key, value)| (key.clone(), Some(value.clone()))));
-        merged.extend(configuration.overrides.unwrap_or_default());
-        let merged: Properties = merged.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
-        let settings = Settings::new(&merged)?;
+        let merged = merged(client, configuration.defaults, configuration.overrides);
+        let mut settings = Settings::new(&merged)?;
         let is_plain = |properties: &Properties| {
             properties.get("uri").is_some_and(|uri| !uri.trim().to_ascii_lowercase().starts_with("https:"))
         };
         if is_plain(&merged) && !is_plain(client) {
             return Err("the server names an address without encryption (http) to go on with, which is refused".into());
+        }
+        // What the server gave itself it may have sent anywhere.
+        if merged.get("credential").is_some_and(|credential| client.get("credential") == Some(credential)) {
+            settings.token_uri = Settings::new(client)?.uri;
+            refuse_foreign_token_server(client, &settings)?;
         }
         let property = |key: &str| merged.get(key).map(String::as_str);
         Ok(Self {
@@ -160,6 +170,53 @@ impl Server {
     pub(super) fn has(&self, endpoint: &str) -> Option<bool> {
         self.endpoints.as_ref().map(|endpoints| endpoints.contains(endpoint))
     }
+}
+
+/// The server's defaults, the client's properties over them, the server's overrides over both. The parts of a credential
+/// come from one of these.
+fn merged(
+    client: &Properties,
+    defaults: Option<BTreeMap<String, Option<String>>>,
+    overrides: Option<BTreeMap<String, Option<String>>>,
+) -> Properties {
+    let mut merged = overlaid(&given(defaults.unwrap_or_default()), client);
+    let overrides = overrides.unwrap_or_default();
+    merged.retain(|key, _| overrides.get(key) != Some(&None));
+    overlaid(&merged, &given(overrides))
+}
+
+fn given(properties: BTreeMap<String, Option<String>>) -> Properties {
+    properties.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+}
+
+/// The client's credential is good for long, and for whatever its owner may do: it goes to no server that only another
+/// server names.
+fn refuse_foreign_token_server(client: &Properties, settings: &Settings) -> Result<(), String> {
+    let named = settings.properties.get(TOKEN_SERVER).filter(|uri| !uri.is_empty());
+    let Some(named) = named.filter(|uri| client.get(TOKEN_SERVER) != Some(uri)) else { return Ok(()) };
+    let server = token_server(&settings.token_uri, named)?;
+    match server.origin() == settings.token_uri.origin() {
+        true => Ok(()),
+        false => {
+            let server = printable(&server);
+            Err(format!(
+                "the server says that {server} gives the tokens, but the credential is sent nowhere because a server says \
+                 so. If it belongs there, give {TOKEN_SERVER}={server}"
+            ))
+        }
+    }
+}
+
+/// The address of `oauth2-server-uri`, which may be a path at the catalog's own server.
+///
+/// # Errors
+/// When it is no URL.
+pub(super) fn token_server(own: &Url, named: &str) -> Result<Url, String> {
+    let url = match named.contains("://") {
+        true => named.to_string(),
+        false => format!("{}/{}", own.as_str().trim_end_matches('/'), named.trim_start_matches('/')),
+    };
+    Url::parse(&url).map_err(|why| format!("{TOKEN_SERVER} is no URL: {why}"))
 }
 
 #[cfg(test)]
@@ -200,6 +257,55 @@ mod tests {
         assert!(why.contains("without encryption"), "{why}");
         assert!(Server::new(&client, configuration("https://other")).is_ok());
         assert!(Server::new(&properties(&[("uri", "http://h")]), configuration("http://other")).is_ok());
+    }
+
+    #[test]
+    fn parts_of_a_credential_come_from_one_place() {
+        let configuration = serde_json::from_str(
+            r#"{"defaults":{"s3.session-token":"d","gcs.oauth2.token":"d"},"overrides":{"adls.token":"o"}}"#,
+        )
+        .unwrap();
+        let client = properties(&[
+            ("uri", "https://h"),
+            ("s3.access-key-id", "c"),
+            ("s3.secret-access-key", "c"),
+            ("adls.account-key", "c"),
+        ]);
+        let server = Server::new(&client, configuration).unwrap();
+        let expected = [
+            ("uri", "https://h"),
+            ("s3.access-key-id", "c"),
+            ("s3.secret-access-key", "c"),
+            ("gcs.oauth2.token", "d"),
+            ("adls.token", "o"),
+        ];
+        assert_eq!(server.settings.properties, properties(&expected));
+    }
+
+    #[test]
+    fn the_clients_credential_goes_to_no_server_that_only_another_names() {
+        let merged = |client: &[(&str, &str)], overrides: &[(&str, &str)]| {
+            let overrides = properties(overrides).into_iter().map(|(key, value)| (key, Some(value))).collect();
+            let configuration = Configuration { overrides: Some(overrides), ..Configuration::default() };
+            Server::new(&properties(client), configuration).map(|server| server.settings.token_uri.to_string())
+        };
+        let client = [("uri", "https://h/c"), ("credential", "id:hidden")];
+        for named in ["https://other/t?x=hidden", "http://h/t", "https://h:8443/t"] {
+            let why = merged(&client, &[(TOKEN_SERVER, named)]).unwrap_err();
+            assert!(why.contains("give oauth2-server-uri=http") && !why.contains("hidden"), "{why}");
+            let also = [client[0], client[1], (TOKEN_SERVER, named)];
+            assert!(merged(&also, &[(TOKEN_SERVER, named)]).is_ok(), "the client named it too");
+            assert!(merged(&client, &[(TOKEN_SERVER, named), ("credential", "theirs")]).is_ok(), "it is their own");
+            assert!(merged(&client[..1], &[(TOKEN_SERVER, named)]).is_ok(), "there is none");
+        }
+        for named in ["https://h/t", "v1/oauth/tokens"] {
+            assert!(merged(&client, &[(TOKEN_SERVER, named)]).is_ok(), "{named}");
+        }
+        assert_eq!(
+            merged(&client, &[("uri", "https://other")]).unwrap(),
+            "https://h/c",
+            "a token is bought where it was"
+        );
     }
 
     #[test]

@@ -4,18 +4,19 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use datafusion::execution::object_store::ObjectStoreRegistry;
 use http::{HeaderName, HeaderValue, StatusCode};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::client::Answer;
+use super::client::{Answer, aside};
 use super::session::Session;
 use super::settings::{Properties, is_true};
 use crate::catalog::TableName;
 use crate::error::{Error, Result};
-use crate::storage::configured::{ConfiguredStores, CredentialSource, StorageCredentials};
+use crate::storage::configured::{ConfiguredStores, CredentialSource, StorageCredentials, is_credential, overlaid};
 use crate::table::{Location, TableMetadata};
 
 /// How many sets of stores are kept for tables that are loaded again.
@@ -62,9 +63,18 @@ pub(super) struct AnsweredTable {
 }
 
 impl AnsweredTable {
+    /// Reads an answer, a large one where no other request waits for it.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub(super) async fn read(body: &Bytes) -> Result<Self, Unusable> {
+        let (size, body) = (body.len(), body.clone());
+        aside(size, move || Self::parse(&body)).await.map_err(Unusable::Answer)?
+    }
+
     /// # Errors
     /// Why the answer can't be understood, or the error of metadata that can't be.
-    pub(super) fn parse(body: &[u8]) -> Result<Self, Unusable> {
+    fn parse(body: &[u8]) -> Result<Self, Unusable> {
         let answer: TableAnswer<'_> = serde_json::from_slice(body).map_err(|why| Unusable::Answer(why.to_string()))?;
         let location = answer.metadata_location.filter(|location| !location.is_empty());
         let location = location.ok_or_else(|| Unusable::Answer("it has no metadata-location".into()))?;
@@ -131,12 +141,14 @@ pub(super) struct KnownStores {
     kept: Mutex<VecDeque<(StoresKey, Arc<ConfiguredStores>)>>,
 }
 
-/// What stores are made of. Those that can ask for fresh credentials belong to one table.
+/// What stores are made of, apart from vended credentials, which are handed on. Those that can ask for fresh ones belong to
+/// one table.
 #[derive(PartialEq)]
 struct StoresKey {
-    table: Option<TableName>,
+    table: Option<(TableName, VendedIn)>,
     properties: Properties,
-    credentials: Vec<(String, Properties)>,
+    /// By the prefix that they are for.
+    vended: Vec<(String, Properties)>,
 }
 
 impl std::fmt::Debug for StoresKey {
@@ -156,28 +168,26 @@ impl KnownStores {
         table: &TableName,
         answered: &AnsweredTable,
     ) -> Result<Option<Arc<dyn ObjectStoreRegistry>>> {
-        let mut properties = session.server.settings.properties.clone();
-        properties.extend(answered.config.clone());
+        let mut properties = overlaid(&session.server.settings.properties, &answered.config);
         properties.retain(|key, _| STORE_PROPERTIES.iter().any(|family| key.starts_with(family)));
         let (credentials, vended_in) = vended(answered);
         refuse_remote_signing(session, table, &properties, &credentials)?;
         if properties.is_empty() && credentials.is_empty() {
             return Ok(None);
         }
-        let key = StoresKey {
-            table: vended_in.map(|_| table.clone()),
-            credentials: credentials.iter().map(|vended| (vended.prefix.clone(), vended.properties.clone())).collect(),
-            properties,
-        };
+        let key = StoresKey::new(table, vended_in, &properties, &credentials);
         let mut kept = self.kept.lock();
         if let Some((_, stores)) = kept.iter().find(|(known, _)| *known == key) {
+            if vended_in.is_some() {
+                stores.replace_credentials(credentials);
+            }
             return Ok(Some(Arc::clone(stores) as Arc<dyn ObjectStoreRegistry>));
         }
         let source = vended_in.map(|vended_in| {
             let (session, table) = (Arc::clone(session), table.clone());
             Arc::new(VendedAgain { session, table, vended_in }) as Arc<dyn CredentialSource>
         });
-        let stores = ConfiguredStores::new(&key.properties).with_environment();
+        let stores = ConfiguredStores::new(&properties).with_environment();
         let stores = Arc::new(match credentials.is_empty() {
             true => stores,
             false => stores.with_credentials(credentials, source),
@@ -187,6 +197,31 @@ impl KnownStores {
             kept.pop_front();
         }
         Ok(Some(stores))
+    }
+}
+
+impl StoresKey {
+    fn new(
+        table: &TableName,
+        vended_in: Option<VendedIn>,
+        properties: &Properties,
+        credentials: &[StorageCredentials],
+    ) -> Self {
+        let without_credentials = |properties: &Properties| -> Properties {
+            let others = properties.iter().filter(|(key, _)| !is_credential(key));
+            others.map(|(key, value)| (key.clone(), value.clone())).collect()
+        };
+        Self {
+            table: vended_in.map(|vended_in| (table.clone(), vended_in)),
+            properties: match vended_in {
+                Some(VendedIn::Config) => without_credentials(properties),
+                _ => properties.clone(),
+            },
+            vended: credentials
+                .iter()
+                .map(|vended| (vended.prefix.clone(), without_credentials(&vended.properties)))
+                .collect(),
+        }
     }
 }
 
@@ -255,7 +290,10 @@ impl CredentialSource for VendedAgain {
             return Ok(answer.storage_credentials.into_iter().map(StorageCredentials::from).collect());
         }
         let answer = ask_for_table(session, &self.table, "refs", None).await?;
-        let fresh = (answer.status == StatusCode::OK).then(|| AnsweredTable::parse(&answer.body).ok()).flatten();
+        let fresh = match answer.status {
+            StatusCode::OK => AnsweredTable::read(&answer.body).await.ok(),
+            _ => None,
+        };
         let fresh = fresh.map(|answered| vended(&answered).0).unwrap_or_default();
         match fresh.is_empty() {
             false => Ok(fresh),

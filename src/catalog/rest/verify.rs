@@ -68,6 +68,20 @@ pub(super) async fn difference(
     difference_of_step(&before, answer, &commit.change)
 }
 
+/// What the metadata file of a table has that the server's answer for it lacks: a server that answers with a part of the table
+/// would have the files of the rest taken for orphans.
+///
+/// # Errors
+/// Why the file can't be read: then nothing is known.
+pub(super) async fn missing_in_answer(answer: &TableMetadata, stores: &Stores) -> Result<Option<String>, String> {
+    let file = read(answer, answer.metadata_location(), stores).await?;
+    if let Some(snapshot) = file.snapshots().iter().find(|snapshot| answer.snapshot(snapshot.snapshot_id).is_none()) {
+        return Ok(Some(format!("snapshot {}", snapshot.snapshot_id)));
+    }
+    let refs = answer.refs();
+    Ok(file.refs().into_keys().find(|name| !refs.contains_key(name)).map(|name| format!("ref {name}")))
+}
+
 async fn read(base: &TableMetadata, file: &str, stores: &Stores) -> Result<TableMetadata, String> {
     let read = async { TableMetadata::parse(file, &stores.read(file).await?) };
     let metadata = read.await.map_err(|why| why.to_string())?;

@@ -11,7 +11,7 @@ mod tables;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use datafusion::execution::runtime_env::RuntimeEnv;
@@ -19,7 +19,7 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use self::connection::Connection;
 use self::database::Database;
 use self::tables::{Entry, Key, SchemaVersion, SwapError};
-use super::pointer::{MetadataFiles, PAUSES_BEFORE_LOOKING, committed, moved, printable};
+use super::pointer::{BuiltOn, MetadataFiles, PAUSES_BEFORE_LOOKING, committed, moved, printable};
 use super::{Catalog, CommitOutcome, LoadedTable, TableCommit, TableName};
 use crate::error::{Error, Result};
 
@@ -37,6 +37,8 @@ pub struct SqlCatalog {
     catalog_name: String,
     database: Database,
     files: MetadataFiles,
+    /// Set once the tables were seen to have their last form. Those of the first one may be altered at any time.
+    has_types: OnceLock<()>,
 }
 
 /// A connection, and which columns its tables have.
@@ -60,13 +62,22 @@ impl SqlCatalog {
             catalog_name: property("catalog-name").unwrap_or(name).into(),
             database,
             files: MetadataFiles::new(name, properties),
+            has_types: OnceLock::new(),
         })
     }
 
     async fn open(&self) -> Result<Session> {
         let mut connection = self.database.connect().await.map_err(|error| self.error(&error))?;
+        if self.has_types.get().is_some() {
+            return Ok(Session { connection, version: SchemaVersion::V1 });
+        }
         match tables::schema_version(&mut connection).await {
-            Ok(Some(version)) => Ok(Session { connection, version }),
+            Ok(Some(version)) => {
+                if version == SchemaVersion::V1 {
+                    self.has_types.get_or_init(|| ());
+                }
+                Ok(Session { connection, version })
+            }
             Ok(None) => Err(self.wrong(format!(
                 "{} has no table iceberg_tables, so it holds no Iceberg catalog. Nothing was created",
                 self.database
@@ -147,9 +158,10 @@ impl SqlCatalog {
                     }
                 }
                 Ok(now) => {
-                    return Ok(match self.files.is_built_on(&table.to_string(), &now, new, runtime).await {
-                        Ok(true) => committed(new.into()),
-                        Ok(false) => moved(base, &now),
+                    return Ok(match self.files.is_built_on(&table.to_string(), &now, base, new, runtime).await {
+                        Ok(BuiltOn::Yes) => committed(new.into()),
+                        Ok(BuiltOn::No) => moved(base, &now),
+                        Ok(BuiltOn::CantTell(why)) => CommitOutcome::Unknown(format!("{cause}; then {why}")),
                         Err(error) => CommitOutcome::Unknown(format!("{cause}; then {error}")),
                     });
                 }

@@ -35,10 +35,13 @@ const PAUSES_BEFORE_LOOKING: [Duration; 4] =
     [Duration::from_millis(50), Duration::from_millis(150), Duration::from_millis(300), Duration::from_millis(500)];
 
 /// Options of an expiry. The default follows the table's own policy.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct ExpireSnapshots {
     /// Which snapshots go.
     pub policy: RetentionPolicy,
+    /// Delete the files that only expired snapshots need. Without it the expiry is one of metadata only, and counts the files
+    /// that it leaves behind.
+    pub delete_files: bool,
     /// Refuse a plan that deletes more files than this.
     pub max_delete_count: Option<u64>,
     /// How many deletes run at once; the session's `max_concurrent_deletes` by default.
@@ -49,6 +52,20 @@ pub struct ExpireSnapshots {
     pub no_catalog: bool,
     /// Refuse when a snapshot younger than this (ms) would expire, whichever rule lets it go.
     pub min_retention_ms: i64,
+}
+
+impl Default for ExpireSnapshots {
+    fn default() -> Self {
+        Self {
+            policy: RetentionPolicy::default(),
+            delete_files: true,
+            max_delete_count: None,
+            max_concurrent_deletes: None,
+            delete_external_files: false,
+            no_catalog: false,
+            min_retention_ms: 0,
+        }
+    }
 }
 
 /// An expiry whose commit is done: what is left is to delete files.
@@ -314,12 +331,15 @@ impl Procedure for ExpireSnapshotsProcedure {
             retain_last: arguments.integer("retain_last"),
             snapshot_ids: arguments.ids("snapshot_ids"),
             made_between_ms: range(&arguments)?,
+            protected_snapshot_ids: arguments.ids("protected_snapshot_ids").unwrap_or_default(),
+            ignore_streaming_checkpoints: arguments.boolean("ignore_streaming_checkpoints").unwrap_or(false),
             clean_expired_metadata: arguments.boolean("clean_expired_metadata").unwrap_or(false),
         };
         Ok(Arc::new(ExpireSnapshotsCall {
             table: arguments.table()?,
             options: ExpireSnapshots {
                 policy,
+                delete_files: arguments.boolean("delete_files").unwrap_or(true),
                 max_delete_count: arguments.integer("max_delete_count").map(|n| n.unsigned_abs()),
                 max_concurrent_deletes: super::concurrency(&arguments),
                 delete_external_files: arguments.boolean("delete_external_files").unwrap_or(false),
@@ -425,6 +445,19 @@ const PARAMETERS: &[Parameter] = &[
         "with to_timestamp: expire exactly the snapshots made between the two, heads of refs excepted",
     ),
     parameter("to_timestamp", ParameterKind::Timestamp, None, "the other end of from_timestamp"),
+    parameter("protected_snapshot_ids", ParameterKind::Ids, None, "these snapshots stay, whatever the other rules say"),
+    parameter(
+        "ignore_streaming_checkpoints",
+        ParameterKind::Boolean,
+        None,
+        "let the last checkpoints of Flink jobs go like any other snapshot",
+    ),
+    parameter(
+        "delete_files",
+        ParameterKind::Boolean,
+        None,
+        "false: change the metadata only, and count the files that stay behind",
+    ),
     parameter("dry_run", ParameterKind::Boolean, None, "plan and report, change nothing"),
     parameter("max_delete_count", ParameterKind::Integer(0), None, "refuse a plan that deletes more files than this"),
     parameter(

@@ -13,8 +13,10 @@ use crate::deletion::{DeletionPlan, Limits, NewestMetadata};
 use crate::error::{Error, Result};
 use crate::procedure::require_gc;
 use crate::reachability::{FileIdentity, ListedManifests, Reading, list_manifests};
-use crate::report::{FileOutcome, Metrics, Operation, Report};
-use crate::retention::{RefDecision, RetentionDecision, SnapshotDecision, choose_expired, unused_partition_specs};
+use crate::report::{FileOutcome, FileStatus, Metrics, Operation, Report, SkipReason};
+use crate::retention::{
+    Reason, RefDecision, RetentionDecision, SnapshotDecision, choose_expired, unused_partition_specs,
+};
 use crate::storage::Stores;
 use crate::table::{MetadataChange, MetadataLogEntry, PathRules, RefKind, Snapshot, TableMetadata};
 
@@ -189,6 +191,7 @@ pub(super) async fn plan(
         metadata.snapshots().iter().partition(|snapshot| expired.contains(&snapshot.snapshot_id));
     let mut notices = table.notices.clone();
     notices.push(options.policy.describe(&metadata, now_ms));
+    notices.extend(kept_for_streaming(&decision));
     notices.extend(decision.refs.iter().filter(|r| r.reason.removes()).map(|gone| {
         let kind = if gone.kind == RefKind::Tag { "tag" } else { "branch" };
         format!("{kind} {} goes: {}", gone.name, gone.reason)
@@ -210,8 +213,11 @@ pub(super) async fn plan(
         if metadata.properties().delete_metadata_after_commit() { &changed.dropped_log_entries } else { &[] };
     let history = History { metadata: &metadata, gone: &gone, staying: &staying, dropped };
     let mut search = DeadFileSearch::new(history, &retained, &identity, &roots, task);
-    let files = if change.is_empty() { vec![] } else { search.run().await? };
+    let mut files = if change.is_empty() { vec![] } else { search.run().await? };
     notices.append(&mut search.notices);
+    if !options.delete_files {
+        notices.extend(leave_behind(&mut files));
+    }
 
     let mut metrics = search.metrics;
     metrics.deleted_snapshots_count = gone.len() as u64;
@@ -237,6 +243,37 @@ pub(super) async fn plan(
     };
     let (options, task) = (options.clone(), Arc::clone(task));
     Ok(ExpirePlan { table, handle, task, options, decision, commit, deletion, checked, metrics, notices })
+}
+
+/// Marks all files as such that stay, and says so.
+fn leave_behind(files: &mut [FileOutcome]) -> Option<String> {
+    let mut count = 0_usize;
+    for file in files.iter_mut().filter(|file| file.status == FileStatus::Planned) {
+        file.status = FileStatus::Spared(SkipReason::LeftBehind);
+        count += 1;
+    }
+    (count > 0).then(|| {
+        format!(
+            "delete_files => false: only the metadata changes. {count} files that only expired snapshots need stay behind; \
+             remove_orphan_files deletes them later"
+        )
+    })
+}
+
+/// Says which snapshots stay for no other reason than a streaming job.
+fn kept_for_streaming(decision: &RetentionDecision) -> Option<String> {
+    let jobs = decision.snapshots.iter().filter_map(|snapshot| match &snapshot.reason {
+        Reason::StreamingCheckpoint { job } | Reason::AfterStreamingCheckpoint { job } => Some(job.as_str()),
+        _ => None,
+    });
+    let (count, jobs) = (jobs.clone().count(), jobs.collect::<BTreeSet<_>>());
+    (count > 0).then(|| {
+        format!(
+            "{count} snapshots stay so that Flink jobs find their last checkpoint ({}); ignore_streaming_checkpoints => true \
+             lets them go",
+            jobs.into_iter().collect::<Vec<_>>().join(", ")
+        )
+    })
 }
 
 /// The session's floor holds for every snapshot, whichever rule lets it go.

@@ -30,7 +30,10 @@ pub(super) fn is_credential(key: &str) -> bool {
 /// Where the account is, and what a connection string says of it.
 struct Service {
     account: String,
+    /// `None` for the public cloud, and for what the environment says.
     endpoint: Option<String>,
+    /// The properties say where to go, whatever host a location names.
+    has_own_endpoint: bool,
     connection: BTreeMap<String, String>,
 }
 
@@ -48,6 +51,7 @@ pub(super) fn store(
         false => MicrosoftAzureBuilder::new(),
     };
     let service = service(account, settings)?;
+    refuse_to_strangers(&service, account, settings)?;
     builder = builder.with_container_name(container).with_account(&service.account);
     // A path-style endpoint is an emulator's: its account is the first segment of the path.
     let mut begins_anywhere = true;
@@ -97,8 +101,56 @@ fn service(account: Option<&Account>, settings: &Settings<'_>) -> Result<Service
             "which storage account it is in is unknown: write it as abfss://container@account.dfs.core.windows.net, or \
                 give adls.account-name",
         )?;
-    let endpoint = endpoint(&name, account, &connection, properties);
-    Ok(Service { account: name, endpoint, connection })
+    let own_endpoint = endpoint(&name, &connection, properties);
+    let has_own_endpoint = own_endpoint.is_some();
+    let of_location = || account.and_then(|account| account.blob_host.as_ref());
+    let endpoint = own_endpoint.or_else(|| of_location().map(|host| format!("{}://{host}", scheme(properties))));
+    Ok(Service { account: name, endpoint, has_own_endpoint, connection })
+}
+
+/// Locations are whatever somebody wrote into a table's metadata. So credentials go to Azure itself, to hosts that the
+/// properties name, and to what they were vended for by name; those without an account's name only to the account that is
+/// configured, if one is.
+fn refuse_to_strangers(service: &Service, of_url: Option<&Account>, settings: &Settings<'_>) -> Result<(), String> {
+    let properties = Properties(settings.properties);
+    if settings.vended_by_name || properties.flag("adls.anon")?.unwrap_or(false) {
+        return Ok(());
+    }
+    let stranger = of_url.filter(|account| !service.has_own_endpoint && !account.is_azures_own());
+    if let Some(host) = stranger.and_then(|account| account.blob_host.as_ref())
+        && !names_host(settings, host)
+    {
+        return Err(format!(
+            "{host} is no host of Azure's own, and credentials are sent to no other because a location says so. If it is to \
+             have them, give adls.blob-storage-authority or adls.account-host"
+        ));
+    }
+    match properties.first(&ACCOUNT_NAME).filter(|own| *own != service.account) {
+        Some(own) if !names_account(properties, service) => Err(format!(
+            "the credentials are those of adls.account-name ({own}). Give {SAS_TOKEN}.{} for this account, or leave out \
+             adls.account-name if they are good for several",
+            service.account
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// True when a SAS token's key ends in this host, with `blob` or `dfs`, or the environment's endpoint is there.
+fn names_host(settings: &Settings<'_>, blob_host: &str) -> bool {
+    let properties = Properties(settings.properties);
+    let named = |host: &str| properties.get(&format!("{SAS_TOKEN}.{host}")).is_some();
+    let endpoint = || MicrosoftAzureBuilder::from_env().get_config_value(&AzureConfigKey::Endpoint);
+    let is_endpoint = |endpoint: String| endpoint.split('/').nth(2) == Some(blob_host);
+    named(blob_host)
+        || named(&blob_host.replacen(".blob.", ".dfs.", 1))
+        || (settings.environment && endpoint().is_some_and(is_endpoint))
+}
+
+/// True when the credential that will be used bears the account's name.
+fn names_account(properties: Properties<'_>, service: &Service) -> bool {
+    let has_others = properties.0.keys().any(|key| is_credential(key));
+    let of_connection = ["AccountKey", "SharedAccessSignature"].iter().any(|key| service.connection.contains_key(*key));
+    of_account(properties, SAS_TOKEN, &service.account).is_some() || (of_connection && !has_others)
 }
 
 /// `adls.connection-string`, or Java's `adls.connection-string.<account>`, which may be an endpoint alone.
@@ -126,14 +178,13 @@ fn of_account<'a>(properties: Properties<'a>, key: &str, account: &str) -> Optio
     })
 }
 
-/// `None` for the public cloud, and for what the environment says.
-fn endpoint(
-    account: &str,
-    of_url: Option<&Account>,
-    connection: &BTreeMap<String, String>,
-    properties: Properties<'_>,
-) -> Option<String> {
-    let scheme = properties.get("adls.blob-storage-scheme").unwrap_or("https");
+fn scheme(properties: Properties<'_>) -> &str {
+    properties.get("adls.blob-storage-scheme").unwrap_or("https")
+}
+
+/// Where the properties say that the account is.
+fn endpoint(account: &str, connection: &BTreeMap<String, String>, properties: Properties<'_>) -> Option<String> {
+    let scheme = scheme(properties);
     if let Some(endpoint) = connection.get("BlobEndpoint") {
         return Some(endpoint.trim_end_matches('/').to_string());
     }
@@ -145,15 +196,13 @@ fn endpoint(
         let host = host.trim_end_matches('/');
         return Some(if host.contains("://") { host.to_string() } else { format!("{scheme}://{host}") });
     }
-    if let Some(authority) = properties.get("adls.blob-storage-authority") {
-        // As Arrow has it: what begins with a dot comes behind the account's name, another host has accounts as folders.
-        return Some(match authority.strip_prefix('.') {
-            Some(cloud) => format!("{scheme}://{account}.{cloud}"),
-            None if authority.starts_with(&format!("{account}.")) => format!("{scheme}://{authority}"),
-            None => format!("{scheme}://{authority}/{account}"),
-        });
-    }
-    of_url.and_then(|account| account.blob_host.as_ref()).map(|host| format!("{scheme}://{host}"))
+    // As Arrow has it: what begins with a dot comes behind the account's name, another host has accounts as folders.
+    let authority = properties.get("adls.blob-storage-authority")?;
+    Some(match authority.strip_prefix('.') {
+        Some(cloud) => format!("{scheme}://{account}.{cloud}"),
+        None if authority.starts_with(&format!("{account}.")) => format!("{scheme}://{authority}"),
+        None => format!("{scheme}://{authority}/{account}"),
+    })
 }
 
 fn with_credentials(

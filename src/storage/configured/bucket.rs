@@ -4,6 +4,16 @@ use std::fmt;
 
 use url::Url;
 
+/// The domains that Azure answers for: its clouds, the zones of DNS, and OneLake.
+const AZURE_DOMAINS: [&str; 6] = [
+    ".blob.core.windows.net",
+    ".blob.core.chinacloudapi.cn",
+    ".blob.core.usgovcloudapi.net",
+    ".blob.core.cloudapi.de",
+    ".blob.storage.azure.net",
+    ".blob.fabric.microsoft.com",
+];
+
 /// What one object store serves.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Bucket {
@@ -56,6 +66,12 @@ impl Family {
             "memory" => Some(Self::Memory),
             _ => None,
         }
+    }
+
+    /// The family that a property speaks of.
+    pub(super) fn of_key(key: &str) -> Option<Self> {
+        let families = [Self::S3, Self::Azure, Self::Google];
+        families.into_iter().find(|family| family.key_prefixes().iter().any(|begin| key.starts_with(begin)))
     }
 
     /// How the keys of its properties begin.
@@ -120,17 +136,27 @@ impl Bucket {
     ///
     /// The prefix may be a scheme alone, as `s3`.
     pub(super) fn covered_by(&self, prefix: &str) -> Option<String> {
+        let (family, named, key) = Self::of_prefix(prefix)?;
+        let covers = family == self.family() && named.is_none_or(|named| self.is_same(&named));
+        covers.then(|| key.to_string())
+    }
+
+    /// True when a credential's prefix names this bucket completely.
+    pub(super) fn is_named_by(&self, prefix: &str) -> bool {
+        matches!(Self::of_prefix(prefix), Some((_, Some(named), _)) if named == *self)
+    }
+
+    /// The family of a credential's prefix, its bucket unless it is a scheme alone, and its key.
+    fn of_prefix(prefix: &str) -> Option<(Family, Option<Self>, &str)> {
         let scheme = prefix.split("://").next().unwrap_or_default().trim_end_matches(':');
-        if Family::of_scheme(scheme) != Some(self.family()) {
-            return None;
-        }
+        let family = Family::of_scheme(scheme)?;
         let rest = prefix[scheme.len()..].trim_start_matches(':').trim_start_matches("//");
         if rest.is_empty() {
-            return Some(String::new());
+            return Some((family, None, ""));
         }
         let (authority, key) = rest.split_once('/').unwrap_or((rest, ""));
         let named = Self::parse(&Url::parse(&format!("{scheme}://{authority}")).ok()?).ok()?;
-        self.is_same(&named).then(|| key.to_string())
+        Some((family, Some(named), key))
     }
 
     /// The same bucket; on Azure, one without an account is in any.
@@ -138,7 +164,7 @@ impl Bucket {
         match (self, other) {
             (Self::Azure { container, account }, Self::Azure { container: other, account: other_account }) => {
                 let accounts = account.as_ref().zip(other_account.as_ref());
-                container == other && accounts.is_none_or(|(one, other)| one.name == other.name)
+                container == other && accounts.is_none_or(|(one, other)| one.is_same(other))
             }
             _ => self == other,
         }
@@ -156,6 +182,21 @@ impl Account {
             None => labels.join("."),
         });
         Self { name, blob_host }
+    }
+
+    /// True where Azure itself answers, whoever wrote the URL.
+    pub(super) fn is_azures_own(&self) -> bool {
+        let host = self.blob_host.as_deref().map(|host| host.split(':').next().unwrap_or_default());
+        host.is_none_or(|host| AZURE_DOMAINS.iter().any(|domain| host.ends_with(domain)))
+    }
+
+    /// The same name in the same cloud. Without a host it is one of Azure's.
+    fn is_same(&self, other: &Self) -> bool {
+        let is_same_host = match (&self.blob_host, &other.blob_host) {
+            (Some(one), Some(other)) => one == other,
+            _ => self.is_azures_own() && other.is_azures_own(),
+        };
+        self.name == other.name && is_same_host
     }
 }
 
@@ -225,9 +266,21 @@ mod tests {
             ("abfss://c@a.blob.core.windows.net/w", Some("w")),
             ("wasb", Some("")),
             ("abfss://c@b.dfs.core.windows.net/w", None),
+            ("abfss://c@a.dfs.core.chinacloudapi.cn/w", None),
+            ("abfss://c@a.dfs.elsewhere.example/w", None),
+            ("abfss://c@a/w", Some("w")),
             ("abfss://d@a.dfs.core.windows.net", None),
         ] {
             assert_eq!(azure.covered_by(prefix).as_deref(), covered, "{prefix}");
+        }
+        let elsewhere = bucket("abfss://c@a.dfs.elsewhere.example").unwrap();
+        for (prefix, covered, named) in [
+            ("abfss://c@a/w", None, false),
+            ("abfss", Some(""), false),
+            ("wasbs://c@a.blob.elsewhere.example/w", Some("w"), true),
+        ] {
+            assert_eq!(elsewhere.covered_by(prefix).as_deref(), covered, "{prefix}");
+            assert_eq!(elsewhere.is_named_by(prefix), named, "{prefix}");
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Object stores made from a location, Iceberg's own properties and the environment.
 
+#[cfg(feature = "aws")]
+pub(crate) mod aws;
 #[cfg(feature = "azure")]
 mod azure;
 mod bucket;
@@ -29,7 +31,8 @@ use parking_lot::Mutex;
 use url::Url;
 
 use self::bucket::{Bucket, Family};
-use self::properties::{Properties, overlaid};
+use self::properties::Properties;
+pub(crate) use self::properties::overlaid;
 use self::routes::Routes;
 use self::vended::Vended;
 use crate::error::{Error, Result};
@@ -83,15 +86,15 @@ struct Settings<'a> {
     environment: bool,
     /// Where the credentials are renewed, and the prefix that they were vended for.
     vended: Option<(Arc<Vended>, String)>,
+    /// The prefix that the properties were vended for names this very bucket, its host included.
+    #[cfg_attr(not(feature = "azure"), allow(dead_code))]
+    vended_by_name: bool,
 }
 
 impl ConfiguredStores {
     /// Stores with these properties: Iceberg's own `s3.*`, `client.*`, `adls.*` and `gcs.*`; others are ignored.
     pub fn new(properties: &BTreeMap<String, String>) -> Self {
-        let families = [Family::S3, Family::Azure, Family::Google];
-        let is_ours =
-            |key: &str| families.iter().any(|family| family.key_prefixes().iter().any(|begin| key.starts_with(begin)));
-        let properties = properties.iter().filter(|(key, _)| is_ours(key));
+        let properties = properties.iter().filter(|(key, _)| Family::of_key(key).is_some());
         Self {
             properties: properties.map(|(key, value)| (key.clone(), value.clone())).collect(),
             environment: false,
@@ -119,6 +122,12 @@ impl ConfiguredStores {
         source: Option<Arc<dyn CredentialSource>>,
     ) -> Self {
         Self { vended: Arc::new(Vended::new(credentials, source)), ..self }
+    }
+
+    /// Hands fresh credentials for the same prefixes to the stores that are there.
+    #[cfg_attr(not(feature = "rest"), allow(dead_code))]
+    pub(crate) fn replace_credentials(&self, credentials: Vec<StorageCredentials>) {
+        self.vended.replace(credentials);
     }
 
     /// # Errors
@@ -200,12 +209,16 @@ impl ConfiguredStores {
     }
 
     fn make_plain(&self, bucket: &Bucket) -> std::result::Result<Arc<dyn ObjectStore>, String> {
-        // What expires and can be renewed is vended, even if it came among the table's properties.
-        let vended = self.vended.can_renew().then(|| {
-            let own = StorageCredentials { prefix: bucket.to_string(), properties: self.properties.clone() };
-            (Arc::new(self.vended.with(own)), bucket.to_string())
+        // What can be renewed is vended, even if it came among the table's properties.
+        let vended = self.vended.can_renew().then(|| match self.vended.covers_all(bucket.family()) {
+            true => (Arc::clone(&self.vended), bucket.to_string()),
+            false => {
+                let own = StorageCredentials { prefix: bucket.to_string(), properties: self.properties.clone() };
+                (Arc::new(self.vended.with(own)), bucket.to_string())
+            }
         });
-        make_client(bucket, &Settings { properties: &self.properties, environment: self.environment, vended })
+        let properties = &self.properties;
+        make_client(bucket, &Settings { properties, environment: self.environment, vended, vended_by_name: false })
     }
 
     fn make_vended(
@@ -214,16 +227,17 @@ impl ConfiguredStores {
         prefix: String,
         own: &BTreeMap<String, String>,
     ) -> std::result::Result<Arc<dyn ObjectStore>, String> {
-        let properties = overlaid(&self.properties, own, is_credential);
+        let properties = &overlaid(&self.properties, own);
+        let vended_by_name = bucket.is_named_by(&prefix);
         let has_credential = own.keys().any(|key| is_credential(key));
         let vended = has_credential.then(|| (Arc::clone(&self.vended), prefix));
-        make_client(bucket, &Settings { properties: &properties, environment: self.environment, vended })
+        make_client(bucket, &Settings { properties, environment: self.environment, vended, vended_by_name })
     }
 }
 
 /// True for a property that belongs to a credential of any family.
 #[cfg_attr(not(any(feature = "aws", feature = "azure", feature = "gcp")), allow(unused_variables))]
-fn is_credential(key: &str) -> bool {
+pub(crate) fn is_credential(key: &str) -> bool {
     #[cfg(feature = "aws")]
     if s3::is_credential(key) {
         return true;

@@ -5,6 +5,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::bucket::Family;
+use super::is_credential;
+
 /// The properties that one store is made with. What is wrong with them is said without their values: they may be secret.
 #[derive(Clone, Copy)]
 pub(super) struct Properties<'a>(pub &'a BTreeMap<String, String>);
@@ -43,16 +46,19 @@ impl<'a> Properties<'a> {
     }
 }
 
-/// The properties with others before them. Credentials come from one place: the others' replace all of these.
-pub(super) fn overlaid(
+/// The properties with others before them. A family's credential comes from one place: parts of one that the others give
+/// replace all parts of it.
+pub(crate) fn overlaid(
     properties: &BTreeMap<String, String>,
     others: &BTreeMap<String, String>,
-    is_credential: fn(&str) -> bool,
 ) -> BTreeMap<String, String> {
-    let replaced = others.keys().any(|key| is_credential(key));
+    let replaced: Vec<Family> =
+        others.keys().filter(|key| is_credential(key)).filter_map(|key| Family::of_key(key)).collect();
+    let is_replaced =
+        |key: &str| is_credential(key) && Family::of_key(key).is_some_and(|family| replaced.contains(&family));
     let mut merged: BTreeMap<String, String> = properties
         .iter()
-        .filter(|(key, _)| !(replaced && is_credential(key)))
+        .filter(|(key, _)| !is_replaced(key))
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
     merged.extend(others.iter().map(|(key, value)| (key.clone(), value.clone())));

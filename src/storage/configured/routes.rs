@@ -40,19 +40,18 @@ impl Routes {
         Self { routes: Arc::new(routes), fallback, bucket }
     }
 
-    /// The number of the route that serves a key, or all keys that begin so; that of the fallback is behind all others.
-    fn route(&self, key: &str) -> Result<usize> {
-        match self.routes.iter().position(|(prefix, _)| key.starts_with(prefix.as_str())) {
-            Some(route) => Ok(route),
-            None if self.fallback.is_some() => Ok(self.routes.len()),
-            None => Err(self.not_covered(key)),
+    /// The store that serves a key, or all keys that begin so, and its number; that of the fallback is behind all others.
+    fn route(&self, key: &str) -> Result<(usize, &Arc<dyn ObjectStore>)> {
+        let of_key = self.routes.iter().enumerate().find(|(_, (prefix, _))| key.starts_with(prefix.as_str()));
+        match (of_key, &self.fallback) {
+            (Some((number, (_, store))), _) => Ok((number, store)),
+            (None, Some(store)) => Ok((self.routes.len(), store)),
+            (None, None) => Err(self.not_covered(key)),
         }
     }
 
     fn store(&self, key: &str) -> Result<&Arc<dyn ObjectStore>> {
-        let route = self.route(key)?;
-        let store = self.routes.get(route).map(|(_, store)| store).or(self.fallback.as_ref());
-        store.ok_or_else(|| self.not_covered(key))
+        self.route(key).map(|(_, store)| store)
     }
 
     /// The store for a listing: what begins with a folder's name and a slash.
@@ -79,16 +78,15 @@ impl Routes {
     /// Deletes some keys, each route's together. The answers come in the order of the keys where each key has one.
     async fn delete_some(self, keys: Vec<Path>) -> Vec<Result<Path>> {
         let mut answers: Vec<Option<Result<Path>>> = keys.iter().map(|_| None).collect();
-        let mut of_routes: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        let mut of_routes: BTreeMap<usize, (&Arc<dyn ObjectStore>, Vec<usize>)> = BTreeMap::new();
         for (index, key) in keys.iter().enumerate() {
             match self.route(key.as_ref()) {
-                Ok(route) => of_routes.entry(route).or_default().push(index),
+                Ok((number, store)) => of_routes.entry(number).or_insert((store, vec![])).1.push(index),
                 Err(error) => answers[index] = Some(Err(error)),
             }
         }
         let mut others = vec![];
-        for indices in of_routes.into_values() {
-            let Ok(store) = self.store(keys[indices[0]].as_ref()) else { continue };
+        for (store, indices) in of_routes.into_values() {
             let asked: Vec<Result<Path>> = indices.iter().map(|index| Ok(keys[*index].clone())).collect();
             let given: Vec<_> = store.delete_stream(futures::stream::iter(asked).boxed()).collect().await;
             if given.len() == indices.len() {

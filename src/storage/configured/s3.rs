@@ -8,18 +8,20 @@ use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential};
 use object_store::client::{ClientConfigKey, CredentialProvider, StaticCredentialProvider};
 
 use super::Settings;
+use super::aws;
 use super::properties::Properties;
 use super::tolerant::Tolerant;
 use super::vended::VendedProvider;
 
-const ACCESS_KEY: [&str; 2] = ["s3.access-key-id", "client.access-key-id"];
-const SECRET_KEY: [&str; 2] = ["s3.secret-access-key", "client.secret-access-key"];
-const SESSION_TOKEN: [&str; 2] = ["s3.session-token", "client.session-token"];
+/// Whose keys are used: S3's own, else those of all clients.
+const FAMILIES: [&str; 2] = ["s3", "client"];
+const KEY_PARTS: [&str; 3] = ["access-key-id", "secret-access-key", "session-token"];
 const EXPIRES_AT: &str = "s3.session-token-expires-at-ms";
 
 /// True for the properties that belong together as one credential.
 pub(super) fn is_credential(key: &str) -> bool {
-    key == EXPIRES_AT || [ACCESS_KEY, SECRET_KEY, SESSION_TOKEN].iter().any(|keys| keys.contains(&key))
+    let of_pair = |(family, part): (&str, &str)| FAMILIES.contains(&family) && KEY_PARTS.contains(&part);
+    key == EXPIRES_AT || key.split_once('.').is_some_and(of_pair)
 }
 
 /// # Errors
@@ -45,35 +47,19 @@ pub(super) fn store(bucket: &str, settings: &Settings<'_>) -> Result<Arc<dyn Obj
 }
 
 fn refuse_unsupported(properties: Properties<'_>, environment: bool) -> Result<(), String> {
-    if let Some(role) =
-        ["s3.role-arn", "client.role-arn", "client.assume-role.arn"].iter().find(|key| properties.get(key).is_some())
-    {
-        return Err(format!("{role} is not supported: give the credentials of the role itself"));
+    let is_anonymous = properties.flag("s3.anonymous")?.unwrap_or(false);
+    aws::refuse_unsupported(properties, &FAMILIES, environment && !is_anonymous)?;
+    let is_signed =
+        properties.flag("s3.remote-signing-enabled")?.unwrap_or(false) || properties.get("s3.signer").is_some();
+    match is_signed && aws::keys(properties, &FAMILIES)?.is_none() {
+        true => {
+            Err("requests that the catalog signs (s3.remote-signing-enabled) are not supported: have the catalog vend \
+                     credentials, or give s3.access-key-id and s3.secret-access-key"
+                .into())
+        }
+        false => Ok(()),
     }
-    if properties.first(&ACCESS_KEY).is_some() {
-        return Ok(());
-    }
-    if properties.flag("s3.remote-signing-enabled")?.unwrap_or(false) || properties.get("s3.signer").is_some() {
-        return Err(
-            "requests that the catalog signs (s3.remote-signing-enabled) are not supported: have the catalog vend \
-                    credentials, or give s3.access-key-id and s3.secret-access-key"
-                .into(),
-        );
-    }
-    if let Some(key) = ["s3.profile-name", "client.profile-name"].iter().find(|key| properties.get(key).is_some()) {
-        return Err(format!("{key} is not supported: profiles are not read. {EXPORT_PROFILE}"));
-    }
-    let has_environment_keys = std::env::var_os("AWS_ACCESS_KEY_ID").is_some()
-        || std::env::var_os("AWS_WEB_IDENTITY_TOKEN_FILE").is_some()
-        || properties.flag("s3.anonymous")?.unwrap_or(false);
-    if environment && !has_environment_keys && std::env::var_os("AWS_PROFILE").is_some_and(|name| !name.is_empty()) {
-        return Err(format!("AWS_PROFILE is set, and profiles are not read. {EXPORT_PROFILE}"));
-    }
-    Ok(())
 }
-
-const EXPORT_PROFILE: &str =
-    "Export its credentials, as by: eval \"$(aws configure export-credentials --format env)\", and unset AWS_PROFILE";
 
 fn with_endpoint(
     builder: AmazonS3Builder,
@@ -146,7 +132,7 @@ fn with_credentials(builder: AmazonS3Builder, settings: &Settings<'_>) -> Result
     if properties.flag("s3.anonymous")?.unwrap_or(false) {
         return Ok(builder.with_skip_signature(true));
     }
-    if properties.first(&ACCESS_KEY).is_none() && properties.first(&SECRET_KEY).is_none() {
+    if aws::keys(properties, &FAMILIES)?.is_none() {
         return match settings.environment {
             true => Ok(builder),
             false => Err("there are no credentials for it: give s3.access-key-id and s3.secret-access-key, or \
@@ -167,10 +153,7 @@ fn with_credentials(builder: AmazonS3Builder, settings: &Settings<'_>) -> Result
 
 fn read_credential(properties: &BTreeMap<String, String>) -> Result<(AwsCredential, Option<i64>), String> {
     let properties = Properties(properties);
-    let (Some(key_id), Some(secret_key)) = (properties.first(&ACCESS_KEY), properties.first(&SECRET_KEY)) else {
-        return Err("s3.access-key-id and s3.secret-access-key must both be given".into());
-    };
-    let token = properties.first(&SESSION_TOKEN).map(str::to_string);
-    let credential = AwsCredential { key_id: key_id.into(), secret_key: secret_key.into(), token };
-    Ok((credential, properties.time_ms(EXPIRES_AT)))
+    let keys = aws::keys(properties, &FAMILIES)?;
+    let keys = keys.ok_or("s3.access-key-id and s3.secret-access-key must both be given")?;
+    Ok((keys, properties.time_ms(EXPIRES_AT)))
 }

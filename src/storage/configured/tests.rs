@@ -56,6 +56,7 @@ fn what_is_not_supported_is_said_by_its_key() {
         (&[("client.profile-name", "p")], "client.profile-name is not supported"),
         (&[("s3.remote-signing-enabled", "true")], "s3.remote-signing-enabled"),
         (&[("client.assume-role.arn", "r")], "client.assume-role.arn is not supported"),
+        (&[("s3.access-key-id", "id"), ("client.secret-access-key", "hidden")], "must both be given"),
         (&[("s3.access-key-id", "id")], "must both be given"),
         (&[("s3.anonymous", "perhaps")], "neither true nor false"),
         (&[("s3.anonymous", "true"), ("s3.request-timeout", "soon")], "s3.request-timeout is no number"),
@@ -77,6 +78,43 @@ fn what_is_not_supported_is_said_by_its_key() {
         let error = refused(pairs, url);
         assert!(error.contains(says) && !error.contains("hidden"), "{error}");
     }
+}
+
+#[test]
+fn azures_credentials_go_where_somebody_trusted_said() {
+    const TOKENS: [(&str, &str); 4] = [
+        ("adls.token", "hidden"),
+        ("adls.sas-token", "sig=hidden"),
+        ("adls.account-key", "aGlkZGVu"),
+        ("adls.sas-token.a", "sig=hidden"),
+    ];
+    let (own, elsewhere) = ("abfss://c@a.dfs.core.windows.net", "abfss://c@a.dfs.elsewhere.example");
+    for token in TOKENS {
+        let store = |pairs: &[(&str, &str)], url: &str| {
+            get(&ConfiguredStores::new(&properties(&[&[token], pairs].concat())), url).map(|_| ())
+        };
+        assert_eq!(store(&[], own), Ok(()));
+        let error = store(&[], elsewhere).unwrap_err();
+        assert!(error.contains("a.blob.elsewhere.example is no host of Azure's own"), "{error}");
+        assert_eq!(store(&[("adls.account-host", "a.blob.elsewhere.example")], elsewhere), Ok(()));
+        assert_eq!(store(&[("adls.blob-storage-authority", ".blob.elsewhere.example")], elsewhere), Ok(()));
+        assert_eq!(store(&[("adls.sas-token.a.dfs.elsewhere.example", "sig=x")], elsewhere), Ok(()));
+        let of_another = store(&[("adls.account-name", "b")], own);
+        match token.0 == "adls.sas-token.a" {
+            true => assert_eq!(of_another, Ok(())),
+            false => assert!(of_another.unwrap_err().contains("those of adls.account-name (b)")),
+        }
+    }
+    let login = ConfiguredStores::new(&BTreeMap::new()).with_environment();
+    assert!(get(&login, elsewhere).unwrap_err().contains("no host of Azure's own"));
+    assert!(get(&ConfiguredStores::new(&properties(&[("adls.anon", "true")])), elsewhere).is_ok());
+    let vended = |prefix: &str| StorageCredentials { prefix: prefix.into(), properties: properties(&TOKENS[..1]) };
+    let by = |prefix: &str| {
+        get(&ConfiguredStores::new(&BTreeMap::new()).with_credentials(vec![vended(prefix)], None), elsewhere)
+    };
+    assert!(by("abfss://c@a.dfs.elsewhere.example").is_ok());
+    assert!(by("abfss").unwrap_err().contains("no host of Azure's own"));
+    assert!(by("abfss://c@a").is_err(), "that is an account of Azure's");
 }
 
 #[test]
@@ -113,8 +151,9 @@ fn vended_credentials_make_routes_below_their_bucket() {
 #[test]
 fn credentials_are_not_mixed_with_those_they_replace() {
     let plain = properties(&[("s3.session-token", "old"), ("s3.access-key-id", "old"), ("s3.endpoint", "http://h")]);
-    let merged = overlaid(&plain, &properties(&S3_KEYS), is_credential);
-    let expected = [&S3_KEYS[..], &[("s3.endpoint", "http://h")]].concat();
+    let plain = plain.into_iter().chain(properties(&[("gcs.oauth2.token", "kept")])).collect();
+    let merged = overlaid(&plain, &properties(&S3_KEYS));
+    let expected = [&S3_KEYS[..], &[("s3.endpoint", "http://h"), ("gcs.oauth2.token", "kept")]].concat();
     assert_eq!(merged, properties(&expected));
 }
 

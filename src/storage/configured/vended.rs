@@ -12,7 +12,8 @@ use async_trait::async_trait;
 use object_store::client::CredentialProvider;
 use parking_lot::Mutex;
 
-use super::{CredentialSource, StorageCredentials};
+use super::bucket::Family;
+use super::{CredentialSource, StorageCredentials, is_credential};
 
 /// Credentials are renewed so long before they expire, or after half of their time if that is shorter.
 const RENEWED_BEFORE_MS: i64 = 5 * 60 * 1000;
@@ -34,10 +35,15 @@ struct State {
     failed_ms: Option<i64>,
 }
 
+impl State {
+    fn new(credentials: Vec<StorageCredentials>) -> Self {
+        Self { credentials: Arc::new(credentials), fetched_ms: now_ms(), failed_ms: None }
+    }
+}
+
 impl Vended {
     pub(super) fn new(credentials: Vec<StorageCredentials>, source: Option<Arc<dyn CredentialSource>>) -> Self {
-        let state = State { credentials: Arc::new(credentials), fetched_ms: now_ms(), failed_ms: None };
-        Self { state: Mutex::new(state), source, renewing: tokio::sync::Mutex::default() }
+        Self { state: Mutex::new(State::new(credentials)), source, renewing: tokio::sync::Mutex::default() }
     }
 
     pub(super) fn credentials(&self) -> Arc<Vec<StorageCredentials>> {
@@ -47,6 +53,20 @@ impl Vended {
     /// The same source, with other credentials until it is asked.
     pub(super) fn with(&self, credential: StorageCredentials) -> Self {
         Self::new(vec![credential], self.source.clone())
+    }
+
+    /// Other credentials take the place of those there are, which serve nobody any more.
+    pub(super) fn replace(&self, credentials: Vec<StorageCredentials>) {
+        *self.state.lock() = State::new(credentials);
+    }
+
+    /// True when some credentials are for all locations of a family.
+    pub(super) fn covers_all(&self, family: Family) -> bool {
+        let is_of_family = |key: &String| is_credential(key) && Family::of_key(key) == Some(family);
+        let covers = |credential: &StorageCredentials| {
+            credential.prefix.is_empty() && credential.properties.keys().any(is_of_family)
+        };
+        self.credentials().iter().any(covers)
     }
 
     pub(super) fn can_renew(&self) -> bool {
@@ -67,9 +87,11 @@ impl Vended {
 
     fn is_due(&self, expires_ms: i64) -> bool {
         let (state, now) = (self.state.lock(), now_ms());
-        let before = RENEWED_BEFORE_MS.min((expires_ms - state.fetched_ms) / 2);
-        let may_ask = now >= expires_ms || state.failed_ms.is_none_or(|failed| now >= failed + RETRY_AFTER_MS);
-        self.source.is_some() && now >= expires_ms - before && may_ask
+        // The time comes from a server, and may be any number.
+        let before = (expires_ms.saturating_sub(state.fetched_ms) / 2).clamp(0, RENEWED_BEFORE_MS);
+        let may_ask =
+            now >= expires_ms || state.failed_ms.is_none_or(|failed| now >= failed.saturating_add(RETRY_AFTER_MS));
+        self.source.is_some() && now >= expires_ms.saturating_sub(before) && may_ask
     }
 
     /// Asks the source, unless another task just did.
@@ -84,7 +106,7 @@ impl Vended {
         let mut state = self.state.lock();
         match fresh {
             Ok(credentials) => {
-                *state = State { credentials: Arc::new(credentials), fetched_ms: now_ms(), failed_ms: None };
+                *state = State::new(credentials);
                 Ok(())
             }
             Err(error) => {
@@ -223,6 +245,30 @@ mod tests {
         assert_eq!(source.asked.load(Ordering::Relaxed), 1, "the next try comes later");
         let error = provider(-1, &source).get_credential().await.unwrap_err().to_string();
         assert!(error.contains("it is down"), "{error}");
+    }
+
+    #[test]
+    fn any_number_may_be_the_time_of_expiry() {
+        let vended = Vended::new(vec![], Some(Arc::<Source>::default() as _));
+        assert!(!vended.is_due(i64::MAX) && vended.is_due(i64::MIN));
+    }
+
+    /// Those of a table in S3 say nothing of its files elsewhere.
+    #[test]
+    fn credentials_for_all_locations_are_for_their_family_alone() {
+        let properties = BTreeMap::from([("s3.access-key-id".to_string(), "k".to_string())]);
+        let vended = |prefix: &str| {
+            Vended::new(vec![StorageCredentials { prefix: prefix.into(), properties: properties.clone() }], None)
+        };
+        assert!(vended("").covers_all(Family::S3) && !vended("").covers_all(Family::Google));
+        assert!(!vended("s3://b").covers_all(Family::S3));
+    }
+
+    #[tokio::test]
+    async fn credentials_that_were_replaced_are_used_no_more() {
+        let provider = provider(3_600_000, &Arc::default());
+        provider.vended.replace(vec![credential("fresh", 3_600_000)]);
+        assert_eq!(*provider.get_credential().await.unwrap(), "fresh");
     }
 
     #[test]

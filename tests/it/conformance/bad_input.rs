@@ -99,7 +99,7 @@ async fn a_host_that_can_not_be_reached() {
 async fn wrong_credentials() {
     for (catalog, store, key, value, names) in [
         (CatalogKind::SeaweedRest, StoreKind::SeaweedS3, "credential", "admin:mistyped-secret", "credential"),
-        (CatalogKind::SeaweedRestSigned, StoreKind::SeaweedS3, "client.secret-access-key", "mistyped-secret", "403"),
+        (CatalogKind::S3Tables, StoreKind::SeaweedS3, "client.secret-access-key", "mistyped-secret", "403"),
         (CatalogKind::FileSystem, StoreKind::SeaweedS3, "s3.secret-access-key", "mistyped-secret", "s3://plain"),
         (CatalogKind::Sqlite, StoreKind::SeaweedS3, "s3.secret-access-key", "mistyped-secret", "s3://plain"),
     ] {

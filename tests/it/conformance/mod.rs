@@ -4,11 +4,11 @@
 
 mod bad_input;
 mod behaviours;
-mod hooked;
 mod negative;
 mod pair;
 mod scene;
 mod tables;
+mod vended;
 
 use pair::{CatalogKind, Pair, StoreKind};
 
@@ -39,13 +39,18 @@ conformance! {
     file_system_on_seaweed: FileSystem, SeaweedS3, [race_on_the_wire, denied_deletes, denied_keys];
     file_system_on_ministack: FileSystem, MinistackS3, [race_on_the_wire, denied_deletes, denied_keys];
     file_system_on_gcs: FileSystem, Gcs, [race_on_the_wire, denied_deletes];
+    file_system_on_azurite: FileSystem, Azurite, [race_on_the_wire, denied_deletes];
     sqlite_on_local: Sqlite, Local, [];
     sqlite_on_seaweed: Sqlite, SeaweedS3, [denied_deletes, denied_keys];
     sqlite_on_gcs: Sqlite, Gcs, [denied_deletes];
     postgres_on_local: Postgres, Local, [];
     postgres_on_seaweed: Postgres, SeaweedS3, [denied_deletes, denied_keys];
-    seaweed_rest: SeaweedRest, SeaweedS3, [race_on_the_wire, denied_deletes, denied_keys, expired_token];
-    seaweed_rest_signed: SeaweedRestSigned, SeaweedS3, [race_on_the_wire, denied_deletes, denied_keys];
-    java_rest_on_local: JavaRest, Local, [race_on_the_wire];
+    postgres_on_gcs: Postgres, Gcs, [denied_deletes];
+    seaweed_rest: SeaweedRest, SeaweedS3, [race_on_the_wire, commit_answered_with_an_error, commit_that_never_arrived,
+        commit_answered_with_a_conflict, denied_deletes, denied_keys, expired_token, token_that_expires_between_deletes];
+    s3_tables: S3Tables, SeaweedS3, [race_on_the_wire, denied_deletes, denied_keys];
+    java_rest_on_local: JavaRest, Local, [race_on_the_wire, commit_answered_with_an_error, commit_that_never_arrived,
+        commit_answered_with_a_conflict];
+    java_rest_on_ministack: JavaRest, MinistackS3, [race_on_the_wire, denied_deletes, denied_keys];
     glue_on_ministack: Glue, MinistackS3, [race_on_the_wire, denied_deletes, denied_keys];
 }

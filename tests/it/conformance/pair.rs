@@ -13,10 +13,12 @@ pub enum CatalogKind {
     Postgres,
     /// SeaweedFS' Iceberg REST catalog, with OAuth2.
     SeaweedRest,
-    /// The same with signed requests, as S3 Tables' endpoint wants them.
-    SeaweedRestSigned,
+    /// The same by the name of Amazon S3 Tables: an ARN, and signed requests.
+    S3Tables,
     /// Iceberg Java's own REST handlers.
     JavaRest,
+    /// The same without keys for the store: the catalog has to vend them.
+    VendingRest,
     /// Ministack's, which checks versions.
     Glue,
     /// Moto's, which ignores versions.
@@ -32,6 +34,7 @@ pub enum StoreKind {
     MinistackS3,
     MotoS3,
     Gcs,
+    Azurite,
 }
 
 /// A catalog and the store that its tables lie in.
@@ -43,6 +46,11 @@ pub struct Pair {
 
 pub const USER: &str = "admin";
 pub const SECRET: &str = "adminsecret";
+
+const AZURE_CONTAINER: &str = "abfss://plain@devstoreaccount1.dfs.core.windows.net/";
+/// The account and the key that every emulator of Azure's storage has.
+const AZURE_ACCOUNT: &str = "AccountName=devstoreaccount1;\
+    AccountKey=Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
 /// Where each side finds a pair's servers.
 #[derive(Debug, Clone, Copy)]
@@ -71,15 +79,15 @@ impl CatalogKind {
         match self {
             Self::FileSystem | Self::Sqlite => Some(String::new()),
             Self::Postgres => server("POSTGRES"),
-            Self::SeaweedRest | Self::SeaweedRestSigned => server("SEAWEED_REST"),
-            Self::JavaRest => server("JAVA_REST"),
+            Self::SeaweedRest | Self::S3Tables => server("SEAWEED_REST"),
+            Self::JavaRest | Self::VendingRest => server("JAVA_REST"),
             Self::Glue | Self::IdleRest => server("MINISTACK"),
             Self::CarelessGlue => server("MOTO"),
         }
     }
 
     pub fn is_rest(self) -> bool {
-        matches!(self, Self::SeaweedRest | Self::SeaweedRestSigned | Self::JavaRest | Self::IdleRest)
+        matches!(self, Self::SeaweedRest | Self::S3Tables | Self::JavaRest | Self::VendingRest | Self::IdleRest)
     }
 
     pub fn is_glue(self) -> bool {
@@ -100,6 +108,7 @@ impl StoreKind {
             Self::MinistackS3 => server("MINISTACK"),
             Self::MotoS3 => server("MOTO"),
             Self::Gcs => server("GCS"),
+            Self::Azurite => server("AZURITE"),
         }
     }
 
@@ -107,14 +116,19 @@ impl StoreKind {
         matches!(self, Self::SeaweedS3 | Self::MinistackS3 | Self::MotoS3)
     }
 
-    /// True where a key may hold `//`: SeaweedFS makes one slash of it, and so does a disk.
+    /// True where a key may hold `//` and a listing can go on behind it: SeaweedFS makes one slash of it, and so does a disk;
+    /// emulators of Azure, unlike Azure itself, begin no listing in the middle.
     pub fn keeps_double_slashes(self) -> bool {
         matches!(self, Self::MinistackS3 | Self::MotoS3 | Self::Gcs)
     }
 
     /// A bucket that has to be made first.
     pub fn bucket_to_create(self) -> Option<&'static str> {
-        matches!(self, Self::MinistackS3 | Self::MotoS3).then_some("plain")
+        match self {
+            Self::MinistackS3 | Self::MotoS3 => Some("s3://plain/"),
+            Self::Azurite => Some(AZURE_CONTAINER),
+            Self::Local | Self::SeaweedS3 | Self::Gcs => None,
+        }
     }
 }
 
@@ -134,9 +148,14 @@ impl Pair {
             set("gcs.service.host", at.store);
             set("gcs.no-auth", "true");
         }
+        if self.store == StoreKind::Azurite {
+            let endpoint = format!("BlobEndpoint={}/devstoreaccount1", at.store);
+            set("adls.connection-string", &format!("{AZURE_ACCOUNT};{endpoint}"));
+        }
         let below = |folder: &str| match self.store {
             StoreKind::Local => format!("file://{}", at.folder.display()),
             StoreKind::Gcs => format!("gs://plain/{folder}"),
+            StoreKind::Azurite => format!("{AZURE_CONTAINER}{folder}"),
             _ => format!("s3://plain/{folder}"),
         };
         match self.catalog {
@@ -155,16 +174,13 @@ impl Pair {
                 set("warehouse", "warehouse");
                 set("credential", &format!("{USER}:{SECRET}"));
             }
-            CatalogKind::SeaweedRestSigned => {
+            CatalogKind::S3Tables => {
                 set("uri", at.catalog);
-                set("warehouse", "warehouse");
-                set("rest.sigv4-enabled", "true");
-                set("rest.signing-name", "s3tables");
-                set("rest.signing-region", "us-east-1");
+                set("warehouse", "arn:aws:s3tables:us-east-1:000000000000:bucket/warehouse");
                 set("client.access-key-id", USER);
                 set("client.secret-access-key", SECRET);
             }
-            CatalogKind::JavaRest => set("uri", at.catalog),
+            CatalogKind::JavaRest | CatalogKind::VendingRest => set("uri", at.catalog),
             CatalogKind::Glue | CatalogKind::CarelessGlue => {
                 set("glue.endpoint", at.catalog);
                 set("glue.access-key-id", USER);
@@ -183,6 +199,7 @@ impl Pair {
     fn catalog_type(self) -> &'static str {
         match self.catalog {
             CatalogKind::FileSystem => "hadoop",
+            CatalogKind::S3Tables => "s3tables",
             CatalogKind::Sqlite | CatalogKind::Postgres => "sql",
             catalog if catalog.is_rest() => "rest",
             _ => "glue",
@@ -193,18 +210,32 @@ impl Pair {
     pub fn properties(self, at: Endpoints<'_>) -> BTreeMap<String, String> {
         let mut properties = self.common(at);
         properties.insert("type".into(), self.catalog_type().into());
+        if self.catalog == CatalogKind::VendingRest {
+            properties.retain(|key, _| !key.starts_with("s3.") || key == "s3.endpoint");
+        }
         properties
     }
 
     /// The properties that PyIceberg is given.
     pub fn python_properties(self, at: Endpoints<'_>) -> BTreeMap<String, String> {
         let mut properties = self.common(at);
+        let mut set = |key: &str, value: &str| _ = properties.insert(key.to_string(), value.to_string());
         match self.catalog {
-            CatalogKind::FileSystem => properties.insert("py-catalog-impl".into(), "hadoop.HadoopCatalog".into()),
-            _ => properties.insert("type".into(), self.catalog_type().into()),
-        };
-        if self.store == StoreKind::Gcs {
-            properties.insert("py-io-impl".into(), "stores.GcsFileIO".into());
+            CatalogKind::FileSystem => set("py-catalog-impl", "hadoop.HadoopCatalog"),
+            CatalogKind::S3Tables => {
+                set("type", "rest");
+                set("rest.sigv4-enabled", "true");
+                set("rest.signing-name", "s3tables");
+                set("rest.signing-region", "us-east-1");
+            }
+            _ => set("type", self.catalog_type()),
+        }
+        if self.catalog == CatalogKind::JavaRest && self.store.is_s3() {
+            // By itself it puts tables on this disk.
+            set("tables", "s3://plain/java");
+        }
+        if matches!(self.store, StoreKind::Gcs | StoreKind::Azurite) {
+            set("py-io-impl", "stores.WebFileIO");
         }
         properties
     }

@@ -13,10 +13,10 @@ use iceberg_maintenance::{
     ConfiguredStores, Error, ExpireSnapshots, FixedClock, Maintenance, MaintenanceBuilder, RemoveOrphanFiles,
 };
 
-use super::hooked::HookedCatalog;
 use super::pair::{CatalogKind, Endpoints, Pair, SECRET};
 use super::tables::{TableState, Tables};
-use crate::proxy::{Proxy, Request};
+use crate::hooked::HookedCatalog;
+use crate::proxy::{Proxy, Request, Verdict};
 use crate::support::python_has;
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
@@ -146,8 +146,18 @@ impl Scene {
     }
 
     pub async fn remove_orphans(&self) -> Result<Report, Error> {
+        self.remove_orphans_with(None).await
+    }
+
+    /// The second request to delete is made when the first one is answered.
+    pub async fn remove_orphans_one_request_at_a_time(&self) -> Result<Report, Error> {
+        self.remove_orphans_with(Some(1)).await
+    }
+
+    async fn remove_orphans_with(&self, max_concurrent_deletes: Option<usize>) -> Result<Report, Error> {
         let now_ms = later_ms();
         let options = RemoveOrphanFiles::older_than(now_ms - DAY_MS, now_ms);
+        let options = RemoveOrphanFiles { max_concurrent_deletes, ..options };
         let maintenance = &self.session.maintenance;
         let plan = maintenance.plan_remove_orphan_files(&self.name(), &options).await?;
         maintenance.delete_orphan_files(plan).await
@@ -200,6 +210,15 @@ impl Scene {
                 request.method == "PUT" && request.path.contains(&table) && is_version
             }
         }
+    }
+
+    /// Decides what becomes of the first request to commit.
+    pub fn on_first_commit(&self, verdict: impl FnOnce() -> Verdict + Send + 'static) {
+        let (is_commit, mut verdict) = (self.commit_request(), Some(verdict));
+        self.commit_proxy().unwrap().on(move |request| match verdict.take_if(|_| is_commit(request)) {
+            Some(verdict) => verdict(),
+            None => Verdict::Pass,
+        });
     }
 
     /// The proxy that a commit goes through, if it goes through one.

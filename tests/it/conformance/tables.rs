@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -14,10 +16,22 @@ use crate::support::python;
 /// The processes; each does one thing at a time. They end when their input does, at the latest with this binary.
 static PROCESSES: [Mutex<Option<Process>>; 2] = [const { Mutex::new(None) }; 2];
 
+/// An answer takes no longer than this, or the process hangs.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+
 struct Process {
-    _child: Child,
+    child: Child,
     input: ChildStdin,
-    output: BufReader<ChildStdout>,
+    /// What it prints, line by line, until it ends.
+    lines: Receiver<std::io::Result<String>>,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended before.
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
 }
 
 impl Process {
@@ -27,27 +41,54 @@ impl Process {
         command.arg("-B").arg(script).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        Self { _child: child, input, output }
+        let (to, lines) = mpsc::channel();
+        // Only a thread can be waited for with a time limit. It ends with the process, or when nobody listens.
+        std::thread::spawn(move || output.lines().try_for_each(|line| to.send(line)));
+        Self { child, input, lines }
     }
 
-    fn ask(&mut self, request: &Value) -> Result<Value, String> {
-        writeln!(self.input, "{request}").map_err(|e| e.to_string())?;
-        let mut answer = String::new();
-        self.output.read_line(&mut answer).map_err(|e| e.to_string())?;
-        let mut answer: Value = serde_json::from_str(&answer).map_err(|e| format!("{e}: {answer}"))?;
-        match answer.get("error") {
+    /// What came of the operation.
+    ///
+    /// # Errors
+    /// Why the process is of no use any more.
+    fn ask(&mut self, request: &Value) -> Result<Result<Value, String>, String> {
+        writeln!(self.input, "{request}").map_err(|e| format!("PyIceberg's process ended: {e}"))?;
+        let line = self.lines.recv_timeout(TIME_LIMIT).map_err(|why| match why {
+            RecvTimeoutError::Timeout => format!("PyIceberg's process did not answer within {TIME_LIMIT:?}"),
+            RecvTimeoutError::Disconnected => "PyIceberg's process ended without an answer".to_string(),
+        })?;
+        let line = line.map_err(|e| e.to_string())?;
+        let mut answer: Value = serde_json::from_str(&line).map_err(|e| format!("{e}: {line}"))?;
+        Ok(match answer.get("error") {
             Some(error) => Err(error.as_str().unwrap_or_default().to_string()),
             None => Ok(answer["result"].take()),
-        }
+        })
     }
 }
 
 /// A process that has nothing to do, or else one of them when it is done.
 fn idle() -> MutexGuard<'static, Option<Process>> {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let idle = PROCESSES.iter().find_map(|process| process.try_lock().ok());
-    let any = || PROCESSES[NEXT.fetch_add(1, Ordering::Relaxed) % PROCESSES.len()].lock();
-    idle.unwrap_or_else(|| any().unwrap_or_else(PoisonError::into_inner))
+    for process in &PROCESSES {
+        match process.try_lock() {
+            Ok(idle) => return idle,
+            Err(TryLockError::Poisoned(poisoned)) => return replaced(process, poisoned),
+            Err(TryLockError::WouldBlock) => {}
+        }
+    }
+    let any = &PROCESSES[NEXT.fetch_add(1, Ordering::Relaxed) % PROCESSES.len()];
+    any.lock().unwrap_or_else(|poisoned| replaced(any, poisoned))
+}
+
+/// Ends a process whose asker panicked: its next answer might be to the last question.
+fn replaced<'a>(
+    process: &'a Mutex<Option<Process>>,
+    poisoned: PoisonError<MutexGuard<'a, Option<Process>>>,
+) -> MutexGuard<'a, Option<Process>> {
+    process.clear_poison();
+    let mut process = poisoned.into_inner();
+    *process = None;
+    process
 }
 
 /// A table as PyIceberg sees it.
@@ -64,6 +105,7 @@ pub struct TableState {
     pub needed: BTreeMap<i64, BTreeSet<String>>,
     /// The current metadata file and those before it.
     pub metadata: BTreeSet<String>,
+    pub newest_metadata: String,
 }
 
 impl TableState {
@@ -81,7 +123,7 @@ pub struct Tables {
     pub properties: BTreeMap<String, String>,
     /// `namespace.name`
     pub name: String,
-    /// What S3 must have before anything can be written.
+    /// What the store must have before anything can be written, as a location.
     pub bucket: Option<&'static str>,
 }
 
@@ -92,7 +134,14 @@ impl Tables {
         request["catalog"] = json!(self.properties);
         request["table"] = self.name.as_str().into();
         // Other tests go on meanwhile, and so does the proxy of this one.
-        tokio::task::block_in_place(|| idle().get_or_insert_with(Process::start).ask(&request))
+        tokio::task::block_in_place(|| {
+            let mut process = idle();
+            let outcome = process.get_or_insert_with(Process::start).ask(&request);
+            outcome.unwrap_or_else(|why| {
+                *process = None;
+                Err(why)
+            })
+        })
     }
 
     fn ask(&self, operation: &str, arguments: Value) -> Value {
@@ -176,5 +225,6 @@ fn state(value: &Value) -> TableState {
         snapshots: numbers(&value["snapshots"]),
         needed: object("needed").iter().map(|(id, files)| (id.parse().unwrap(), texts(files))).collect(),
         metadata: texts(&value["metadata"]),
+        newest_metadata: uri(value["metadata"][0].as_str().unwrap()),
     }
 }

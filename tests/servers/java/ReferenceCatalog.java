@@ -2,7 +2,6 @@ package org.apache.iceberg.rest;
 
 import com.sun.net.httpserver.HttpExchange;
 import com.sun.net.httpserver.HttpServer;
-import java.io.File;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.net.URLDecoder;
@@ -14,7 +13,6 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executors;
 import org.apache.iceberg.BaseMetastoreCatalog;
 import org.apache.iceberg.BaseMetastoreTableOperations;
-import org.apache.iceberg.Files;
 import org.apache.iceberg.TableMetadata;
 import org.apache.iceberg.TableOperations;
 import org.apache.iceberg.catalog.Namespace;
@@ -27,8 +25,6 @@ import org.apache.iceberg.exceptions.NoSuchTableException;
 import org.apache.iceberg.exceptions.NotFoundException;
 import org.apache.iceberg.exceptions.ValidationException;
 import org.apache.iceberg.io.FileIO;
-import org.apache.iceberg.io.InputFile;
-import org.apache.iceberg.io.OutputFile;
 import org.apache.iceberg.rest.requests.CreateNamespaceRequest;
 import org.apache.iceberg.rest.requests.CreateTableRequest;
 import org.apache.iceberg.rest.requests.UpdateTableRequest;
@@ -39,23 +35,25 @@ import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.ObjectMapper;
 
 /**
  * An Iceberg REST catalog for tests: the server side of Iceberg Java (CatalogHandlers) behind the JDK's HTTP server, with
- * tables on the local disk. It needs the Iceberg jar and nothing else: pointers are in memory, files go through java.io.
+ * tables on the local disk, or where their creator puts them: in S3, too, if it asks for no signatures. It needs the Iceberg
+ * jar and nothing else: pointers are in memory, files go through java.io and plain HTTP.
  *
- * <p>Usage: ReferenceCatalog PORT WAREHOUSE
+ * <p>Usage: ReferenceCatalog PORT WAREHOUSE [S3-ENDPOINT]
  */
 public final class ReferenceCatalog {
   private static final ObjectMapper JSON = RESTObjectMapper.mapper();
 
   private final Pointers catalog;
 
-  private ReferenceCatalog(String warehouse) {
-    this.catalog = new Pointers(warehouse);
+  private ReferenceCatalog(String warehouse, FileIO io) {
+    this.catalog = new Pointers(warehouse, io);
     catalog.initialize("reference", Map.of());
   }
 
   public static void main(String[] arguments) throws IOException {
     RESTSerializers.registerAll(JSON);
-    ReferenceCatalog reference = new ReferenceCatalog(arguments[1]);
+    FileIO io = new StoreFiles(arguments.length > 2 ? arguments[2] : null);
+    ReferenceCatalog reference = new ReferenceCatalog(arguments[1], io);
     InetSocketAddress address = new InetSocketAddress("127.0.0.1", Integer.parseInt(arguments[0]));
     HttpServer server = HttpServer.create(address, 128);
     server.setExecutor(Executors.newFixedThreadPool(8));
@@ -160,9 +158,11 @@ public final class ReferenceCatalog {
     private final Map<Namespace, Map<String, String>> namespaces = new ConcurrentHashMap<>();
     private final Map<TableIdentifier, String> locations = new ConcurrentHashMap<>();
     private final String warehouse;
+    private final FileIO io;
 
-    Pointers(String warehouse) {
+    Pointers(String warehouse, FileIO io) {
       this.warehouse = warehouse;
+      this.io = io;
     }
 
     @Override
@@ -235,7 +235,6 @@ public final class ReferenceCatalog {
 
   /** Reads and swaps one table's pointer. */
   private static final class Operations extends BaseMetastoreTableOperations {
-    private final FileIO io = new LocalFiles();
     private final Pointers catalog;
     private final TableIdentifier table;
 
@@ -251,7 +250,7 @@ public final class ReferenceCatalog {
 
     @Override
     public FileIO io() {
-      return io;
+      return catalog.io;
     }
 
     @Override
@@ -273,33 +272,6 @@ public final class ReferenceCatalog {
       if (!swapped) {
         throw new CommitFailedException("Table %s was changed by another commit", table);
       }
-    }
-  }
-
-  /** Files by path or file: URI. */
-  private static final class LocalFiles implements FileIO {
-    @Override
-    public InputFile newInputFile(String location) {
-      return Files.localInput(path(location));
-    }
-
-    @Override
-    public OutputFile newOutputFile(String location) {
-      File file = new File(path(location));
-      file.getParentFile().mkdirs();
-      // Iceberg's local output file names itself by its path, without a scheme; so does this catalog's warehouse.
-      return Files.localOutput(file);
-    }
-
-    @Override
-    public void deleteFile(String location) {
-      if (!new File(path(location)).delete()) {
-        throw new NotFoundException("can't delete %s", location);
-      }
-    }
-
-    private static String path(String location) {
-      return location.startsWith("file:") ? location.replaceFirst("^file:/+", "/") : location;
     }
   }
 }

@@ -179,6 +179,10 @@ async fn an_update_without_an_answer_is_decided_by_the_table() {
         let outcome = Scene::new().await.outcome(turn).await;
         assert!(outcome.starts_with("Committed"), "{outcome}");
     }
+    for (status, exception) in [(400, "OperationTimeoutException"), (408, ""), (429, ""), (403, "")] {
+        let outcome = Scene::new().await.outcome(Turn::AnsweredWithException(status, exception)).await;
+        assert!(outcome.starts_with("Committed"), "{status} {exception}: {outcome}");
+    }
     let outcome = Scene::new().await.outcome(Turn::Refused(500, "InternalServiceException")).await;
     assert!(outcome.starts_with("Unknown") && outcome.contains("does not show it"), "{outcome}");
 }
@@ -186,8 +190,8 @@ async fn an_update_without_an_answer_is_decided_by_the_table() {
 #[tokio::test]
 async fn somebody_elses_commit_in_place_of_an_unanswered_one_is_a_conflict() {
     let scene = Scene::new().await;
-    let theirs = scene.table.commit_elsewhere("00009-theirs.metadata.json", &scene.table.pointer);
     let base = scene.proved().await;
+    let theirs = scene.table.commit_elsewhere("00009-theirs.metadata.json", base.metadata.metadata_location());
     scene.server.on("GetTable", [Turn::AsUsual, Turn::After(Box::new(point_at(&theirs)))]);
     scene.server.on("UpdateTable", [Turn::Refused(504, "")]);
     let outcome = shown(scene.commit(&base).await);
@@ -197,12 +201,57 @@ async fn somebody_elses_commit_in_place_of_an_unanswered_one_is_a_conflict() {
 #[tokio::test]
 async fn a_commit_that_was_overwritten_is_noticed() {
     let scene = Scene::new().await;
-    let theirs = scene.table.commit_elsewhere("00009-theirs.metadata.json", &scene.table.pointer);
-    let outcome = scene.outcome(Turn::Before(Box::new(point_at(&theirs)))).await;
+    let base = scene.proved().await;
+    let theirs = scene.table.commit_elsewhere("00009-theirs.metadata.json", base.metadata.metadata_location());
+    scene.server.on("UpdateTable", [Turn::Before(Box::new(point_at(&theirs)))]);
+    let outcome = shown(scene.commit(&base).await);
     assert!(
         outcome.contains("took the commit to db.t, but") && outcome.contains("overwritten each other"),
         "{outcome}"
     );
+}
+
+/// The log of the newest metadata may have been cut: then it names neither the commit nor what the commit was made on.
+#[tokio::test]
+async fn a_log_that_does_not_reach_back_decides_nothing() {
+    for (turn, says) in [(None, "the update was taken; then"), (Some(Turn::Unanswered), "no answer")] {
+        let scene = Scene::new().await;
+        let base = scene.proved().await;
+        let theirs = scene.table.commit_elsewhere("00009-theirs.metadata.json", &scene.table.pointer);
+        match turn {
+            None => scene.server.on("UpdateTable", [Turn::Before(Box::new(point_at(&theirs)))]),
+            Some(turn) => {
+                scene.server.on("UpdateTable", [turn]);
+                scene.server.on("GetTable", [Turn::AsUsual, Turn::After(Box::new(point_at(&theirs)))]);
+            }
+        }
+        let outcome = shown(scene.commit(&base).await);
+        assert!(
+            outcome.starts_with("Unknown") && outcome.contains(says) && outcome.contains("00009-theirs"),
+            "{outcome}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_no_text_is_not_repaired() {
+    let scene = Scene::new().await;
+    let mut answer = json!({"Table": scene.in_glue()}).to_string().into_bytes();
+    let at = answer.windows(4).position(|bytes| bytes == b"kept").unwrap();
+    answer[at] = 0xff;
+    scene.server.on("GetTable", [Turn::Bytes(answer)]);
+    let error = scene.catalog.load(&name("db.t"), &scene.table.runtime).await.unwrap_err().to_string();
+    assert_eq!(error, "catalog lake: the answer to GetTable is no UTF-8 text");
+    assert_eq!(scene.server.operations(), ["GetTable"]);
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let (scene, elsewhere) = (Scene::new().await, Server::start().await);
+    scene.server.on("GetTable", [Turn::Redirected(format!("{}/x?token=hush", elsewhere.address))]);
+    let error = scene.catalog.load(&name("db.t"), &scene.table.runtime).await.unwrap_err().to_string();
+    assert!(error.contains(&format!("redirects to {} (307", elsewhere.address)) && !error.contains("hush"), "{error}");
+    assert!(elsewhere.operations().is_empty());
 }
 
 #[tokio::test]

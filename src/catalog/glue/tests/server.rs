@@ -38,6 +38,12 @@ pub(super) enum Turn {
     Refused(u16, &'static str),
     /// Carried out, but answered with this status.
     AnsweredWith(u16),
+    /// Carried out, but answered with this status and exception.
+    AnsweredWithException(u16, &'static str),
+    /// Answered with these bytes and status 200.
+    Bytes(Vec<u8>),
+    /// Sent to another address.
+    Redirected(String),
     /// Carried out, but the connection breaks.
     Unanswered,
 }
@@ -147,36 +153,42 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
     };
     let operation = head["x-amz-target"].strip_prefix("AWSGlue.").unwrap().to_string();
     let input: Value = serde_json::from_str(&body).unwrap();
-    let answer = {
+    let answered = {
         let mut state = state.lock().unwrap();
         state.headers = head;
         state.requests.push((operation.clone(), input.clone()));
         let turn = state.turns.get_mut(operation.as_str()).and_then(VecDeque::pop_front);
+        let said = |(status, body): (u16, Value)| Some((format!("{status} x"), body.to_string().into_bytes()));
         match turn.unwrap_or(Turn::AsUsual) {
-            Turn::AsUsual => Some(state.answer(&operation, &input)),
+            Turn::AsUsual => said(state.answer(&operation, &input)),
             Turn::After(deed) => {
                 deed(&mut state);
-                Some(state.answer(&operation, &input))
+                said(state.answer(&operation, &input))
             }
             Turn::Before(deed) => {
                 let answer = state.answer(&operation, &input);
                 deed(&mut state);
-                Some(answer)
+                said(answer)
             }
-            Turn::Refused(status, kind) => Some((status, json!({"__type": kind, "Message": "no"}))),
+            Turn::Refused(status, kind) => said((status, json!({"__type": kind, "Message": "no"}))),
             Turn::AnsweredWith(status) => {
                 state.answer(&operation, &input);
-                Some((status, json!({})))
+                said((status, json!({})))
             }
+            Turn::AnsweredWithException(status, kind) => {
+                state.answer(&operation, &input);
+                said((status, json!({"__type": kind, "Message": "no"})))
+            }
+            Turn::Bytes(bytes) => Some(("200 x".into(), bytes)),
+            Turn::Redirected(to) => Some((format!("307 x\r\nlocation: {to}"), vec![])),
             Turn::Unanswered => {
                 state.answer(&operation, &input);
                 None
             }
         }
     };
-    if let Some((status, body)) = answer {
-        let body = body.to_string();
-        let head = format!("HTTP/1.1 {status} x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
-        let _ = stream.write_all((head + &body).as_bytes()).await;
+    if let Some((status, body)) = answered {
+        let head = format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+        let _ = stream.write_all(&[head.as_bytes(), &body].concat()).await;
     }
 }

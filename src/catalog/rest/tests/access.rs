@@ -61,6 +61,18 @@ async fn a_token_is_fetched_anew_before_it_expires() {
 }
 
 #[tokio::test]
+async fn a_server_of_tokens_may_be_busy_but_not_endless() {
+    let server =
+        Server::start(vec![Reply::new(429, ""), Reply::new(500, ""), token("one", 60.0), Reply::ok("{}"), loaded()]);
+    let server = server.await;
+    catalog(&server, &[("credential", "secret")]).load(&table(), &runtime()).await.unwrap();
+    assert_eq!(server.lines().len(), 5);
+    let server = Server::start(vec![Reply::ok(vec![b' '; 2 << 20])]).await;
+    let error = catalog(&server, &[("credential", "secret")]).load(&table(), &runtime()).await.unwrap_err().to_string();
+    assert!(error.contains("larger than 1048576 bytes"), "{error}");
+}
+
+#[tokio::test]
 async fn a_refused_token_is_renewed_once() {
     for status in [401, 419] {
         let replies = vec![Reply::ok("{}"), refused(status), token("two", 60.0), loaded(), refused(status)];
@@ -149,7 +161,14 @@ async fn requests_are_signed_for_the_service() {
 async fn what_is_not_supported_is_said() {
     let server = Server::start(vec![]).await;
     for (properties, says) in [
-        (&[("rest.sigv4-enabled", "true"), ("client.assume-role.arn", "arn:x")][..], "client.assume-role.arn"),
+        (
+            &[("rest.sigv4-enabled", "true"), ("client.region", "r"), ("client.assume-role.arn", "arn:x")][..],
+            "client.assume-role.arn",
+        ),
+        (
+            &[("rest.sigv4-enabled", "true"), ("client.region", "r"), ("client.profile-name", "p")],
+            "client.profile-name is not supported",
+        ),
         (&[("rest.sigv4-enabled", "true"), ("client.region", "r"), ("s3.access-key-id", "k")], "s3.secret-access-key"),
         (
             &[

@@ -3,10 +3,11 @@
 use std::io::Write;
 use std::time::Duration;
 
+use object_store::ObjectStoreExt;
 use serde_json::json;
 
 use super::server::{Reply, Server};
-use super::{answer, catalog, metadata, plain_server, reply, runtime, table};
+use super::{answer, catalog, file, metadata, plain_server, reply, runtime, table};
 use crate::catalog::{Catalog, TableName};
 use crate::error::Error;
 
@@ -87,12 +88,16 @@ async fn answers_that_no_decision_can_rest_on_are_refused() {
 #[tokio::test]
 async fn whether_it_is_current_is_asked_with_the_entity_tag() {
     let not_modified = Reply::new(304, "");
+    let before = reply(1, &simple()).header("ETag", "W/\"v1\"");
     let moved = reply(3, &simple());
     let recreated = reply(2, &metadata("/t", &[1, 2, 3], &[("main", 3)], &[]));
     let again = reply(2, &simple());
     let server =
-        plain_server([reply(2, &simple()).header("ETag", "W/\"v2\""), not_modified, moved, recreated, again]).await;
+        plain_server([before, reply(2, &simple()).header("ETag", "W/\"v2\""), not_modified, moved, recreated, again])
+            .await;
     let lake = catalog(&server, &[]);
+    // A tag is believed once it was seen to change with the metadata.
+    lake.load(&table(), &runtime()).await.unwrap();
     let loaded = lake.load(&table(), &runtime()).await.unwrap();
     assert_eq!(loaded.version, "W/\"v2\"");
     let mut current = vec![];
@@ -100,7 +105,40 @@ async fn whether_it_is_current_is_asked_with_the_entity_tag() {
         current.push(lake.is_current(&table(), &loaded, &runtime()).await.unwrap());
     }
     assert_eq!(current, [true, false, false, true]);
-    assert_eq!(server.asked()[2].header("if-none-match"), Some("W/\"v2\""));
+    assert_eq!(server.asked()[3].header("if-none-match"), Some("W/\"v2\""));
+    server.lines();
+}
+
+#[tokio::test]
+async fn a_tag_that_stays_while_the_table_changes_is_not_asked_about() {
+    let tagged = |version| reply(version, &simple()).header("ETag", "\"same\"");
+    let server = plain_server([tagged(1), tagged(2), tagged(3)]).await;
+    let lake = catalog(&server, &[]);
+    lake.load(&table(), &runtime()).await.unwrap();
+    let loaded = lake.load(&table(), &runtime()).await.unwrap();
+    assert!(!lake.is_current(&table(), &loaded, &runtime()).await.unwrap());
+    assert!(server.asked().iter().all(|request| request.header("if-none-match").is_none()));
+    server.lines();
+}
+
+#[tokio::test]
+async fn an_answer_that_lacks_what_the_metadata_file_has_is_refused() {
+    let temp = tempfile::tempdir().unwrap();
+    let folder = temp.path().to_str().unwrap();
+    std::fs::create_dir(temp.path().join("metadata")).unwrap();
+    let whole = metadata(folder, &[1, 2, 3], &[("main", 3), ("old", 1)], &[1]);
+    std::fs::write(file(folder, 2), whole.to_string()).unwrap();
+    for (snapshots, refs, lacks) in [
+        (&[1, 3][..], &[("main", 3), ("old", 1)][..], "lacks snapshot 2"),
+        (&[1, 2, 3], &[("main", 3)], "lacks ref old"),
+    ] {
+        let server = plain_server([reply(2, &metadata(folder, snapshots, refs, &[1]))]).await;
+        let error = catalog(&server, &[]).load(&table(), &runtime()).await.unwrap_err().to_string();
+        assert!(error.contains(lacks) && error.contains("only a part"), "{error}");
+        server.lines();
+    }
+    let server = plain_server([reply(2, &whole)]).await;
+    assert!(catalog(&server, &[]).load(&table(), &runtime()).await.unwrap().notices.is_empty());
     server.lines();
 }
 
@@ -205,14 +243,83 @@ async fn listings_are_read_page_by_page() {
 
 #[tokio::test]
 async fn a_listing_that_never_ends_is_given_up() {
-    let page = Reply::ok(json!({"identifiers": [], "next-page-token": "same"}).to_string());
-    let server = plain_server([page.clone(), page, Reply::error(404, "NoSuchNamespaceException", "no db")]).await;
+    let page = |token: &str| Reply::ok(json!({"identifiers": [], "next-page-token": token}).to_string());
+    let pages = ["same", "same", "1", "2", "1"].map(page);
+    let replies = pages.into_iter().chain([Reply::error(404, "NoSuchNamespaceException", "no db")]);
+    let server = plain_server(replies).await;
     let lake = catalog(&server, &[]);
-    let error = lake.list_tables(&["db".into()], &runtime()).await.unwrap_err().to_string();
-    assert!(error.contains("same page again and again"), "{error}");
+    for _ in 0..2 {
+        let error = lake.list_tables(&["db".into()], &runtime()).await.unwrap_err().to_string();
+        assert!(error.contains("same page again and again"), "{error}");
+    }
     let error = lake.list_tables(&["db".into()], &runtime()).await.unwrap_err().to_string();
     assert!(error.contains("there is no such thing") && error.contains("no db"), "{error}");
     assert_eq!(server.lines()[1..3], ["GET /v1/namespaces/db/tables", "GET /v1/namespaces/db/tables?pageToken=same"]);
+}
+
+/// The key of each request to the server as if it were a store.
+fn keys_used(server: &Server) -> Vec<String> {
+    let asked = server.asked();
+    let signatures = asked.iter().filter_map(|asked| asked.header("authorization")?.split_once("Credential="));
+    signatures.map(|(_, credential)| credential.split('/').next().unwrap().to_string()).collect()
+}
+
+/// Servers that vend new keys with each answer must not cost new connections, and old keys are over.
+#[tokio::test]
+async fn fresh_keys_go_to_the_stores_that_are_there() {
+    let store = Server::start(vec![Reply::new(404, ""); 6]).await;
+    let keys = |number: u32| {
+        json!({"s3.access-key-id": format!("k{number}"), "s3.secret-access-key": "s", "s3.session-token": "t",
+            "s3.endpoint": store.uri, "s3.region": "r"})
+    };
+    let in_config = |number: u32| {
+        let mut told = answer(2, &simple());
+        told["config"] = keys(number);
+        Reply::ok(told.to_string())
+    };
+    let in_credentials = |number: u32| {
+        let mut told = answer(2, &simple());
+        told["storage-credentials"] = json!([{"prefix": "s3://b/t", "config": keys(number)}]);
+        Reply::ok(told.to_string())
+    };
+    let replies = [in_config(1), in_config(2), in_config(2), in_credentials(3), in_credentials(4), in_credentials(5)];
+    let server = plain_server(replies).await;
+    let lake = catalog(&server, &[("s3.access-key-id", "own"), ("s3.secret-access-key", "own")]);
+    let other = TableName { name: "u".into(), ..table() };
+    let mut made = vec![];
+    for table in [&table(), &table(), &other, &table(), &table(), &other] {
+        let stores = lake.load(table, &runtime()).await.unwrap().stores.unwrap();
+        let bucket = stores.get_store(&url::Url::parse("s3://b").unwrap()).unwrap();
+        assert!(bucket.head(&"t/x".into()).await.is_err());
+        made.push((stores, bucket));
+    }
+    let same = |a: usize, b: usize| {
+        let ((one, of_one), (other, of_other)) = (&made[a], &made[b]);
+        std::sync::Arc::ptr_eq(one, other) && std::sync::Arc::ptr_eq(of_one, of_other)
+    };
+    assert!(same(0, 1) && same(3, 4) && !same(1, 2) && !same(1, 3) && !same(4, 5));
+    assert_eq!(keys_used(&store), ["k1", "k2", "k2", "k3", "k4", "k5"]);
+    store.lines();
+}
+
+#[tokio::test]
+async fn keys_of_a_table_are_not_mixed_with_the_catalogs() {
+    let store = Server::start(vec![Reply::new(404, "")]).await;
+    let mut told = answer(2, &simple());
+    told["config"] = json!({"s3.access-key-id": "of-table", "s3.secret-access-key": "s"});
+    let server = plain_server([Reply::ok(told.to_string())]).await;
+    let own = [
+        ("s3.access-key-id", "own"),
+        ("s3.secret-access-key", "s"),
+        ("s3.session-token", "own"),
+        ("s3.endpoint", store.uri.as_str()),
+        ("s3.region", "r"),
+    ];
+    let stores = catalog(&server, &own).load(&table(), &runtime()).await.unwrap().stores.unwrap();
+    let bucket = stores.get_store(&url::Url::parse("s3://b").unwrap()).unwrap();
+    assert!(bucket.head(&"t/x".into()).await.is_err());
+    assert_eq!(keys_used(&store), ["of-table"]);
+    assert_eq!(store.asked()[0].header("x-amz-security-token"), None);
 }
 
 #[tokio::test]

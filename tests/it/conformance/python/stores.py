@@ -1,9 +1,13 @@
 """The stores that tables lie in, without Iceberg: what is there, and files that no table knows."""
 
+import base64
+import hashlib
+import hmac
 import http.client
 import io
 import os
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from urllib.parse import quote, urlencode, urlsplit
@@ -33,6 +37,8 @@ def store_of(location, properties):
         return LocalFiles(), bucket, key
     if scheme == "gs":
         return gcs(properties["gcs.service.host"]), bucket, key
+    if scheme == "abfss":
+        return azure(properties["adls.connection-string"]), bucket.split("@")[0], key
     return s3(properties["s3.endpoint"], properties["s3.access-key-id"], properties["s3.secret-access-key"]), bucket, key
 
 
@@ -110,27 +116,45 @@ def gcs(host):
     return Gcs(host)
 
 
-class Gcs:
-    """The part of Cloud Storage's XML API that the stand-in serves."""
+class Web:
+    """A store that is spoken to without a client of its own."""
 
-    def __init__(self, host):
-        self.address = urlsplit(host).netloc
+    def __init__(self, url):
+        self.address = urlsplit(url).netloc
         self.connections = threading.local()
 
-    def request(self, method, bucket, key="", query=None, body=None, headers=None):
-        target = "/" + bucket + "/" + quote(key) + ("?" + urlencode(query) if query else "")
-        if not hasattr(self.connections, "own"):
+    def put_all(self, bucket, keys):
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            for _ in threads.map(lambda key: self.put(bucket, key, b"x"), keys):
+                pass
+
+    def ask(self, method, target, body=None, headers=None):
+        # A connection that was not used for long may be closed by now, and only the answer to a request would tell.
+        now = time.monotonic()
+        if now - getattr(self.connections, "used_at", 0) > 1:
             self.connections.own = http.client.HTTPConnection(self.address)
+        self.connections.used_at = now
         self.connections.own.request(method, target, body, headers or {})
         answer = self.connections.own.getresponse()
         content = answer.read()
         if answer.status == 404:
-            raise FileNotFoundError(f"gs://{bucket}/{key}")
-        if answer.status == 412:
-            raise FileExistsError(f"gs://{bucket}/{key}")
+            raise FileNotFoundError(target)
+        if answer.status in (409, 412):
+            raise FileExistsError(target)
         if answer.status >= 300:
             raise OSError(f"{method} {target}: {answer.status} {content!r}")
         return answer, content
+
+
+class Gcs(Web):
+    """The part of Cloud Storage's XML API that the stand-in serves."""
+
+    def request(self, method, bucket, key="", query=None, body=None, headers=None):
+        target = "/" + bucket + "/" + quote(key) + ("?" + urlencode(query) if query else "")
+        return self.ask(method, target, body, headers)
+
+    def put(self, bucket, key, content, overwrite=True):
+        self.request("PUT", bucket, key, None, content, {} if overwrite else {"x-goog-if-generation-match": "0"})
 
     def list(self, bucket, prefix):
         keys, query = [], {"list-type": "2", "prefix": prefix}
@@ -142,30 +166,68 @@ class Gcs:
                 return keys
             query["continuation-token"] = following.text
 
-    def put_all(self, bucket, keys):
-        with ThreadPoolExecutor(AT_ONCE) as threads:
-            for _ in threads.map(lambda key: self.request("PUT", bucket, key, body=b"x"), keys):
-                pass
+
+@lru_cache
+def azure(connection_string):
+    return Azure(connection_string)
 
 
-class GcsFileIO(FileIO):
-    """PyIceberg on the stand-in: its own clients speak Cloud Storage's JSON API only."""
+class Azure(Web):
+    """Blobs of the account that a connection string names. One signature, made here, is for all requests."""
+
+    def __init__(self, connection_string):
+        parts = dict(part.split("=", 1) for part in connection_string.split(";"))
+        super().__init__(parts["BlobEndpoint"])
+        self.account = parts["AccountName"]
+        grant = {"sp": "rwdlac", "ss": "b", "srt": "sco", "se": "2099-01-01T00:00:00Z", "sv": "2020-10-02"}
+        # Between them are the beginning, the addresses and the protocols that it is for: any.
+        signed = [self.account, grant["sp"], grant["ss"], grant["srt"], "", grant["se"], "", "", grant["sv"], ""]
+        key = base64.b64decode(parts["AccountKey"])
+        signature = hmac.new(key, "\n".join(signed).encode(), hashlib.sha256).digest()
+        self.grant = grant | {"sig": base64.b64encode(signature).decode()}
+
+    def request(self, method, container, key="", query=None, body=None, headers=None):
+        target = f"/{self.account}/{container}" + (f"/{quote(key)}" if key else "")
+        return self.ask(method, target + "?" + urlencode((query or {}) | self.grant), body, headers)
+
+    def create_bucket(self, container):
+        try:
+            self.request("PUT", container, query={"restype": "container"})
+        except FileExistsError:
+            pass
+
+    def put(self, container, key, content, overwrite=True):
+        headers = {"x-ms-blob-type": "BlockBlob"} | ({} if overwrite else {"If-None-Match": "*"})
+        self.request("PUT", container, key, None, content, headers)
+
+    def list(self, container, prefix):
+        keys, query = [], {"restype": "container", "comp": "list", "prefix": prefix}
+        while True:
+            page = ElementTree.fromstring(self.request("GET", container, query=query)[1])
+            keys += [name.text for name in page.iterfind("Blobs/Blob/Name")]
+            following = page.findtext("NextMarker")
+            if not following:
+                return keys
+            query["marker"] = following
+
+
+class WebFileIO(FileIO):
+    """PyIceberg on these stores: its own clients speak Cloud Storage's JSON API only, and Azure's through many packages."""
 
     def new_input(self, location):
-        return GcsFile(location, gcs(self.properties["gcs.service.host"]))
+        return WebFile(location, self.properties)
 
     new_output = new_input
 
     def delete(self, location):
-        file = location if isinstance(location, GcsFile) else self.new_input(location)
+        file = location if isinstance(location, WebFile) else self.new_input(location)
         file.store.request("DELETE", file.bucket, file.key)
 
 
-class GcsFile(InputFile, OutputFile):
-    def __init__(self, location, store):
+class WebFile(InputFile, OutputFile):
+    def __init__(self, location, properties):
         super().__init__(location)
-        self.store = store
-        _, self.bucket, self.key = split(location)
+        self.store, self.bucket, self.key = store_of(location, properties)
 
     def __len__(self):
         answer, _ = self.store.request("HEAD", self.bucket, self.key)
@@ -193,10 +255,10 @@ class Upload(io.BytesIO):
     def __init__(self, file, overwrite):
         super().__init__()
         self.file = file
-        self.headers = {} if overwrite else {"x-goog-if-generation-match": "0"}
+        self.overwrite = overwrite
 
     def close(self):
         if not self.closed:
             content = self.getvalue()
             super().close()
-            self.file.store.request("PUT", self.file.bucket, self.file.key, body=content, headers=self.headers)
+            self.file.store.put(self.file.bucket, self.file.key, content, self.overwrite)

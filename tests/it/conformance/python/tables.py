@@ -36,17 +36,23 @@ def rows(first, count):
     return pa.table({"id": pa.array(range(first, first + count), pa.int64())})
 
 
+def location_of(catalog, table):
+    """Where to put a table if the catalog isn't to choose."""
+    return f"{catalog['tables']}/{table.replace('.', '/')}" if "tables" in catalog else None
+
+
 def create(catalog, table, bucket=None):
     """A table with four snapshots. Of the first's file nothing is left since the third, which is tagged `keep`; each of the
     others adds a file of ten rows."""
     if bucket:
-        stores.store_of(f"s3://{bucket}/", catalog)[0].create_bucket(bucket)
+        store, name, _ = stores.store_of(bucket, catalog)
+        store.create_bucket(name)
     connected = connect(catalog)
     try:
         connected.create_namespace_if_not_exists(table.split(".")[0])
     except NamespaceAlreadyExistsError:
         pass
-    created = connected.create_table(table, rows(0, 0).schema)
+    created = connected.create_table(table, rows(0, 0).schema, location_of(catalog, table))
     created.append(rows(1, 10))
     created.append(rows(11, 10))
     created.delete("id <= 10")
@@ -58,10 +64,11 @@ def create(catalog, table, bucket=None):
 def create_empty(catalog, table, bucket=None):
     """A table without a snapshot."""
     if bucket:
-        stores.store_of(f"s3://{bucket}/", catalog)[0].create_bucket(bucket)
+        store, name, _ = stores.store_of(bucket, catalog)
+        store.create_bucket(name)
     connected = connect(catalog)
     connected.create_namespace_if_not_exists(table.split(".")[0])
-    connected.create_table(table, rows(0, 0).schema)
+    connected.create_table(table, rows(0, 0).schema, location_of(catalog, table))
     return read(catalog, table)
 
 
