@@ -236,7 +236,7 @@ async fn b084_folders_that_hold_live_files_are_the_tables_own_whatever_their_nam
     // A table migrated from Hive: partitions and files right in the location, and folders of a location provider.
     let live = ["dt=1/a.parquet", "x7f/a.parquet", "deep/er/a.parquet"];
     let mut history = history(2);
-    history.append(days_ago(20), live.map(|path| ContentFile::data(path)));
+    history.append(days_ago(20), live.map(ContentFile::data));
     history
         .table_mut()
         .statistics
