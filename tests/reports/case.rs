@@ -173,14 +173,12 @@ impl Case {
         !self.bucket.is_empty()
     }
 
-    #[allow(dead_code, reason = "for the families to come")]
     /// One more file, by its path relative to the place's root. (Those of the table's own folder are its `stray` files.)
     pub fn beside(mut self, path: &str, content: impl Into<Vec<u8>>) -> Self {
         self.beside.push((path.into(), content.into()));
         self
     }
 
-    #[allow(dead_code, reason = "for the families to come")]
     /// Does something to the place once the table is written.
     pub fn prepared_by(mut self, act: impl Fn(&Place) + 'static) -> Self {
         self.prepare.push(Box::new(act));
