@@ -5,6 +5,7 @@
 
 mod collected;
 pub(crate) mod expire_snapshots;
+mod outcome;
 pub(crate) mod remove_orphan_files;
 
 use std::collections::BTreeMap;
@@ -12,14 +13,16 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use datafusion::arrow::datatypes::SchemaRef;
 
 use collected::CollectedFiles;
+pub(crate) use outcome::CallOutcome;
 
 use crate::catalog::LoadedTable;
 use crate::error::{Error, Result};
 use crate::maintenance::RunContext;
 use crate::options::MaintenanceOptions;
-use crate::report::{Operation, Output, Report};
+use crate::report::Output;
 
 /// All procedures, by their canonical names.
 pub(crate) const PROCEDURES: [&dyn Procedure; 2] =
@@ -45,11 +48,8 @@ pub(crate) trait Procedure: Debug + Send + Sync {
 /// A call whose arguments were checked. Making one, looking at it and asking for its schema touch nothing.
 #[async_trait]
 pub(crate) trait BoundCall: Debug + Send + Sync {
-    /// Which operation it is.
-    fn operation(&self) -> Operation;
-
-    /// Which rows it returns.
-    fn output(&self) -> Output;
+    /// The columns of its rows.
+    fn schema(&self) -> SchemaRef;
 
     /// True when it will change nothing.
     fn dry_run(&self) -> bool;
@@ -61,7 +61,7 @@ pub(crate) trait BoundCall: Debug + Send + Sync {
     fn describe(&self) -> String;
 
     /// Does the work. Cancel-safe only through [`RunContext::cancellation`]: the future itself must not be dropped.
-    async fn run(&self, context: RunContext) -> Result<Report>;
+    async fn run(&self, context: RunContext) -> Result<CallOutcome>;
 }
 
 /// One argument that a procedure takes.
@@ -253,14 +253,6 @@ fn require_retention(arguments: &Arguments, older_than_ms: Option<i64>, floor_ms
         )));
     }
     Ok(())
-}
-
-/// Turns failed deletes into an error, unless the caller gets to see every file's status.
-fn complete_or_error(report: Report, output: Output) -> Result<Report> {
-    if output != Output::Files {
-        report.require_complete()?;
-    }
-    Ok(report)
 }
 
 /// A parameter without aliases that `EXECUTE` takes only by name.

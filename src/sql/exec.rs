@@ -34,7 +34,7 @@ use crate::scan::ScanWork;
 
 /// The rows of calls in order. More than one call puts the procedure's name in front of each row.
 pub(crate) fn schema_of(calls: &[Arc<dyn BoundCall>]) -> Result<SchemaRef> {
-    let schemas: Vec<SchemaRef> = calls.iter().map(|call| call.output().schema(call.operation())).collect();
+    let schemas: Vec<SchemaRef> = calls.iter().map(|call| call.schema()).collect();
     match schemas.as_slice() {
         [only] => Ok(Arc::clone(only)),
         [first, others @ ..] if others.iter().all(|other| other == first) => {
@@ -175,21 +175,20 @@ async fn run_all(calls: Vec<NamedCall>, schema: SchemaRef, context: RunContext) 
     let mut done: Vec<&'static str> = vec![];
     let several = calls.len() > 1;
     for NamedCall { name, call, notices } in calls {
-        let report =
+        let outcome =
             call.run(context.clone()).await.map_err(DataFusionError::from).map_err(|error| match &done[..] {
                 [] => error,
                 done => error.context(format!("{} was completed before {name} failed", done.join(", "))),
             })?;
-        for notice in notices.iter().chain(&report.notices) {
+        for notice in notices.iter().chain(&outcome.notices) {
             notify(&context.maintenance, name, notice);
         }
-        for batch in report.to_batches(call.output()).map_err(DataFusionError::from)? {
+        for batch in outcome.batches {
             finished.batches.push(if several { with_procedure(name, &batch, &schema)? } else { batch });
         }
-        let complete = report.require_complete();
-        finished.metrics.push(report.metrics);
+        finished.metrics.extend(outcome.metrics);
         done.push(name);
-        if let Err(error) = complete {
+        if let Some(error) = outcome.incomplete {
             finished.incomplete = Some(Arc::new(error.into()));
             break;
         }

@@ -11,12 +11,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::execution::TaskContext;
 
 pub use plan::ExpirePlan;
 use plan::{Summary, finish_report};
 
-use super::{Arguments, BoundCall, Parameter, ParameterKind, Procedure, parameter};
+use super::{Arguments, BoundCall, CallOutcome, Parameter, ParameterKind, Procedure, parameter};
 use crate::catalog::{CommitOutcome, LoadedTable, Ownership, TableHandle};
 use crate::deletion::{DeletionOptions, DeletionPlan, NewestMetadata, delete_files};
 use crate::error::{Error, Result};
@@ -364,12 +365,8 @@ fn range(arguments: &Arguments) -> Result<Option<(i64, i64)>> {
 
 #[async_trait]
 impl BoundCall for ExpireSnapshotsCall {
-    fn operation(&self) -> Operation {
-        Operation::ExpireSnapshots
-    }
-
-    fn output(&self) -> Output {
-        self.output
+    fn schema(&self) -> SchemaRef {
+        self.output.schema(Operation::ExpireSnapshots)
     }
 
     fn dry_run(&self) -> bool {
@@ -384,16 +381,15 @@ impl BoundCall for ExpireSnapshotsCall {
         self.described.clone()
     }
 
-    async fn run(&self, context: RunContext) -> Result<Report> {
+    async fn run(&self, context: RunContext) -> Result<CallOutcome> {
         let started = Instant::now();
         let handle = context.maintenance.resolve(&self.table)?;
-        let mut report = if self.dry_run {
+        let report = if self.dry_run {
             plan(handle, &self.options, context.maintenance.now_ms(), &context.task).await?.report()
         } else {
             run(handle, &self.options, &context).await?
         };
-        report.metrics.elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        super::complete_or_error(report, self.output)
+        CallOutcome::of_report(report, self.output, started)
     }
 }
 

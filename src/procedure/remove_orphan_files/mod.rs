@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use async_trait::async_trait;
+use datafusion::arrow::datatypes::SchemaRef;
 
 pub use plan::OrphanPlan;
 
-use super::{Arguments, BoundCall, Parameter, ParameterKind, Procedure, parameter};
+use super::{Arguments, BoundCall, CallOutcome, Parameter, ParameterKind, Procedure, parameter};
 use crate::catalog::TableHandle;
 use crate::deletion::{DeletionOptions, delete_files};
 use crate::error::Result;
@@ -199,12 +200,8 @@ fn cutoff(arguments: &Arguments, options: &MaintenanceOptions) -> Result<i64> {
 
 #[async_trait]
 impl BoundCall for RemoveOrphanFilesCall {
-    fn operation(&self) -> Operation {
-        Operation::RemoveOrphanFiles
-    }
-
-    fn output(&self) -> Output {
-        self.output
+    fn schema(&self) -> SchemaRef {
+        self.output.schema(Operation::RemoveOrphanFiles)
     }
 
     fn dry_run(&self) -> bool {
@@ -219,16 +216,15 @@ impl BoundCall for RemoveOrphanFilesCall {
         self.described.clone()
     }
 
-    async fn run(&self, context: RunContext) -> Result<Report> {
+    async fn run(&self, context: RunContext) -> Result<CallOutcome> {
         let started = Instant::now();
         let handle = context.maintenance.resolve(&self.table)?;
         let plan = plan(handle, &self.options, &context).await?;
-        let mut report = match self.dry_run {
+        let report = match self.dry_run {
             true => plan.report(),
             false => execute(plan, &context).await?,
         };
-        report.metrics.elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        super::complete_or_error(report, self.output)
+        CallOutcome::of_report(report, self.output, started)
     }
 }
 

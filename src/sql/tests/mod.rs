@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use datafusion::arrow::array::{AsArray, RecordBatch};
-use datafusion::arrow::datatypes::Int64Type;
+use datafusion::arrow::datatypes::{Int64Type, SchemaRef};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use tokio::sync::Notify;
 
@@ -17,8 +17,8 @@ use super::{MaintenanceSql, install_procedures};
 use crate::error::{Error, Result};
 use crate::maintenance::{FixedClock, Maintenance, RunContext};
 use crate::options::MaintenanceOptions;
-use crate::procedure::{Arguments, BoundCall, Parameter, Procedure, find};
-use crate::report::{FileKind, FileOutcome, FileStatus, Metrics, Operation, Output, Report};
+use crate::procedure::{Arguments, BoundCall, CallOutcome, Parameter, Procedure, find};
+use crate::report::{FileKind, FileOutcome, FileStatus, Metrics, Operation, Report};
 
 /// 2026-06-15T12:00:00Z, the time of all calls.
 const NOW_MS: i64 = 1_781_524_800_000;
@@ -94,12 +94,8 @@ struct FakeCall {
 
 #[async_trait]
 impl BoundCall for FakeCall {
-    fn operation(&self) -> Operation {
-        self.operation
-    }
-
-    fn output(&self) -> Output {
-        self.arguments.output()
+    fn schema(&self) -> SchemaRef {
+        self.arguments.output().schema(self.operation)
     }
 
     fn dry_run(&self) -> bool {
@@ -115,7 +111,7 @@ impl BoundCall for FakeCall {
     }
 
     /// Reports the number of the run as the number of deleted files.
-    async fn run(&self, context: RunContext) -> Result<Report> {
+    async fn run(&self, context: RunContext) -> Result<CallOutcome> {
         let number = self.log.runs.fetch_add(1, Ordering::SeqCst) + 1;
         self.log.ran.lock().unwrap().push((self.operation, self.dry_run, self.arguments.clone()));
         if self.log.wait.load(Ordering::SeqCst) {
@@ -149,10 +145,7 @@ impl BoundCall for FakeCall {
         let files = statuses.into_iter().enumerate().map(file).collect();
         let notices = vec!["the report's own notice".into()];
         let report = Report { operation: self.operation, table, metrics, files, snapshots: vec![], notices };
-        if self.output() != Output::Files {
-            report.require_complete()?;
-        }
-        Ok(report)
+        CallOutcome::of_report(report, self.arguments.output(), std::time::Instant::now())
     }
 }
 
