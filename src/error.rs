@@ -289,7 +289,6 @@ impl Error {
     }
 
     /// True when a store doesn't know such a request.
-    #[cfg_attr(not(any(feature = "sql", feature = "glue")), allow(dead_code))]
     pub(crate) fn is_unknown_to_the_store(&self) -> bool {
         use object_store::Error::{NotImplemented, NotSupported};
         let Error::Storage { source, .. } = self else { return false };

@@ -49,6 +49,7 @@ mod error;
 #[cfg(feature = "fixtures")]
 #[doc(hidden)]
 pub mod fixtures;
+mod journal;
 mod maintenance;
 mod options;
 mod procedure;

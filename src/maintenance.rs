@@ -240,7 +240,8 @@ impl Maintenance {
     /// nobody knows whether the commit happened.
     pub async fn commit(&self, plan: ExpirePlan) -> Result<CommittedExpiry> {
         let table = plan.metadata().location().to_string();
-        match detached(self.context()?, expire_snapshots::commit(plan)).await? {
+        let context = self.context()?;
+        match detached(context.clone(), async move { expire_snapshots::commit(plan, &context).await }).await? {
             Attempt::Committed(committed) => Ok(*committed),
             Attempt::Conflict(why) => Err(Error::Conflict { table, attempts: 1, why }),
             Attempt::Unsettled(lost) => Err(Error::CommitUnknown { table, why: lost.why }),
@@ -254,7 +255,7 @@ impl Maintenance {
     /// [`Error::CommitUnknown`] when the newest metadata doesn't show the commit.
     pub async fn confirm_commit(&self, plan: ExpirePlan) -> Result<CommittedExpiry> {
         let newest = plan.load_newest().await?;
-        expire_snapshots::confirm(plan, newest).await
+        expire_snapshots::confirm(plan, newest, &self.context()?).await
     }
 
     /// Deletes the files that a committed expiry freed. A file that is gone already is no error; one that could not be

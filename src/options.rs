@@ -99,6 +99,23 @@ maintenance_options! {
     /// How many bytes of metadata files, with the rows they are decoded to, may be ahead of what uses them. A larger file is
     /// read alone; with `datafusion.runtime.memory_limit` no more than a quarter of it.
     read_ahead_bytes: usize = 67_108_864,
+
+    /// Whether runs write their plan and outcome beside the table: `on`, or `off`. Without a journal nothing can be resumed,
+    /// put off or undone.
+    journal: String = "on".to_string(),
+
+    /// How long the journal of a run that is over is kept; a later run removes it.
+    journal_retention: String = "30d".to_string(),
+
+    /// An unfinished run is taken up by the next one after this time; before that it may still be running.
+    resume_after: String = "15m".to_string(),
+
+    /// How long files stay after they became unreferenced, where neither the call (`deferred`) nor the table
+    /// (`maintenance.recovery-window`) says so.
+    recovery_window: String = "0s".to_string(),
+
+    /// Who the journal says did it; the user of the operating system if empty.
+    run_by: String = String::new(),
 }
 
 impl ConfigExtension for MaintenanceOptions {
@@ -109,6 +126,41 @@ impl MaintenanceOptions {
     /// `max_concurrent_reads` and `read_ahead_bytes`.
     pub(crate) fn reading(&self) -> (usize, usize) {
         (self.max_concurrent_reads, self.read_ahead_bytes)
+    }
+
+    /// Whether runs write a journal.
+    ///
+    /// # Errors
+    /// [`Error::Statement`] when the option is neither on nor off.
+    pub(crate) fn has_journal(&self) -> Result<bool> {
+        match self.journal.as_str() {
+            "on" => Ok(true),
+            "off" => Ok(false),
+            other => Err(Error::Statement {
+                message: format!(
+                    "the session option iceberg_maintenance.journal is '{other}'; it can be 'on' or 'off'"
+                ),
+            }),
+        }
+    }
+
+    /// `resume_after` in ms.
+    pub(crate) fn resume_after_ms(&self) -> Result<i64> {
+        crate::procedure::duration_option("resume_after", &self.resume_after)
+    }
+
+    /// `journal_retention` in ms.
+    pub(crate) fn journal_retention_ms(&self) -> Result<i64> {
+        crate::procedure::duration_option("journal_retention", &self.journal_retention)
+    }
+
+    /// Who runs maintenance, as far as that is known.
+    pub(crate) fn run_by(&self) -> String {
+        if !self.run_by.is_empty() {
+            return self.run_by.clone();
+        }
+        let of_system = ["USER", "LOGNAME", "USERNAME"].into_iter().find_map(|name| std::env::var(name).ok());
+        of_system.unwrap_or_else(|| "unknown".into())
     }
 
     /// Refuses values that nothing can be done with.
@@ -124,6 +176,7 @@ impl MaintenanceOptions {
                 });
             }
         }
+        self.has_journal()?;
         ListingMode::parse(&self.listing).map(|_| ())
     }
 

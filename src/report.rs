@@ -7,9 +7,10 @@ use datafusion::arrow::array::{
     ArrayRef, Int64Array, Int64Builder, RecordBatch, StringArray, StringBuilder, TimestampMillisecondBuilder,
 };
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::journal::Finished;
 use crate::retention::SnapshotDecision;
 
 /// What a file is to a table.
@@ -40,6 +41,24 @@ pub enum FileKind {
 }
 
 impl FileKind {
+    const ALL: [Self; 10] = [
+        FileKind::Data,
+        FileKind::PositionDeletes,
+        FileKind::EqualityDeletes,
+        FileKind::DeletionVector,
+        FileKind::Manifest,
+        FileKind::ManifestList,
+        FileKind::Statistics,
+        FileKind::PartitionStatistics,
+        FileKind::Metadata,
+        FileKind::Unknown,
+    ];
+
+    /// Reads the text of the `content` column.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
+
     /// The text in the `content` column.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -97,6 +116,26 @@ pub enum SkipReason {
     LeftBehind,
     /// It lies in the table's location, but not where the table writes or has live files.
     Foreign,
+    /// It goes when the recovery window of this run has passed.
+    Deferred,
+    /// An earlier run put its deletion off, and the time has not come.
+    AwaitsPurge,
+    /// It became unreferenced within the recovery window.
+    Recoverable,
+}
+
+impl FileStatus {
+    /// The word in the `status` column.
+    pub(crate) fn as_str(&self) -> &'static str {
+        match self {
+            FileStatus::Planned => "planned",
+            FileStatus::Deleted => "deleted",
+            FileStatus::Missing => "missing",
+            FileStatus::Spared(SkipReason::Deferred) => "deferred",
+            FileStatus::Spared(_) => "spared",
+            FileStatus::Failed(_) => "failed",
+        }
+    }
 }
 
 /// A file of the plan and what became of it.
@@ -163,6 +202,9 @@ pub struct Metrics {
     /// Files that only expired snapshots need and that stay because the call asked to delete none.
     pub left_behind_files_count: u64,
     pub skipped_foreign_files_count: u64,
+    pub deferred_files_count: u64,
+    pub deferred_bytes: u64,
+    pub skipped_recoverable_files_count: u64,
 }
 
 /// Every metric row, in the order in which it is returned, with its meaning.
@@ -235,6 +277,9 @@ metric_rows! {
     elapsed_ms: "how long the run took, in ms",
     left_behind_files_count: "files that only expired snapshots need and that stay, by delete_files => false",
     skipped_foreign_files_count: "files that nothing names, in the table\'s location but outside of its own folders",
+    deferred_files_count: "files whose deletion this run put off until the recovery window has passed",
+    deferred_bytes: "bytes of those, as far as sizes are known",
+    skipped_recoverable_files_count: "unreferenced files that stay because of a recovery window",
 }
 
 /// Which rows a statement returns.
@@ -253,7 +298,7 @@ pub enum Output {
 }
 
 /// Which operation a report is about; its `columns` shape follows Spark's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Operation {
@@ -261,14 +306,31 @@ pub enum Operation {
     ExpireSnapshots,
     /// `remove_orphan_files`.
     RemoveOrphanFiles,
+    /// `resume_maintenance`.
+    ResumeMaintenance,
+    /// `purge_deferred_files`.
+    PurgeDeferredFiles,
 }
 
 impl Operation {
+    /// The procedure's name.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Operation::ExpireSnapshots => "expire_snapshots",
+            Operation::RemoveOrphanFiles => "remove_orphan_files",
+            Operation::ResumeMaintenance => "resume_maintenance",
+            Operation::PurgeDeferredFiles => "purge_deferred_files",
+        }
+    }
+
     /// What an error message says of the commit once deletes have begun.
     pub(crate) fn committed(self) -> &'static str {
         match self {
             Operation::ExpireSnapshots => "the commit is done, the expired snapshots are gone",
             Operation::RemoveOrphanFiles => "orphan removal commits nothing, the table is as it was",
+            Operation::ResumeMaintenance | Operation::PurgeDeferredFiles => {
+                "nothing was committed; call it again for the rest"
+            }
         }
     }
 }
@@ -318,6 +380,9 @@ impl Output {
                 SPARK_COLUMNS.iter().map(|name| long(name, false)).collect()
             }
             (Output::Columns, Operation::RemoveOrphanFiles) => vec![text("orphan_file_location", false)],
+            (Output::Columns, Operation::ResumeMaintenance | Operation::PurgeDeferredFiles) => {
+                SPARK_COLUMNS.iter().map(|name| long(name, false)).collect()
+            }
             (Output::Files, _) => vec![
                 text("file_path", false),
                 text("content", false),
@@ -340,6 +405,13 @@ impl Output {
 }
 
 impl Report {
+    /// Takes up what was done of earlier runs on the way.
+    pub(crate) fn absorb(&mut self, finished: Finished) {
+        self.metrics.count_files(&finished.files);
+        self.files.extend(finished.files);
+        self.notices.extend(finished.notices);
+    }
+
     /// Fails if any file could not be deleted; all others were tried. A dry run tries none, and never fails so.
     ///
     /// # Errors
@@ -361,8 +433,10 @@ impl Report {
         let batch = |columns: Vec<ArrayRef>| Ok(RecordBatch::try_new(Arc::clone(&schema), columns)?);
         match (output, self.operation) {
             (Output::Metrics, _) => Ok(vec![batch(self.metric_columns())?]),
-            (Output::Columns, Operation::ExpireSnapshots) => Ok(vec![batch(self.spark_columns())?]),
-            (Output::Columns, Operation::RemoveOrphanFiles) => {
+            (Output::Columns, operation) if operation != Operation::RemoveOrphanFiles => {
+                Ok(vec![batch(self.spark_columns())?])
+            }
+            (Output::Columns, _) => {
                 let is_orphan = |file: &&FileOutcome| matches!(file.status, FileStatus::Planned | FileStatus::Deleted);
                 let orphans: Vec<&str> = self.files.iter().filter(is_orphan).map(|file| file.path.as_str()).collect();
                 let column = |paths: &[&str]| Arc::new(StringArray::from_iter_values(paths)) as ArrayRef;
@@ -403,18 +477,15 @@ fn file_columns(files: &[FileOutcome]) -> Vec<ArrayRef> {
         sizes.append_option(file.bytes.and_then(|bytes| i64::try_from(bytes).ok()));
         modified.append_option(file.modified_ms);
         snapshots.append_option(file.snapshot_id);
-        let (status, error) = match &file.status {
-            FileStatus::Planned => ("planned", None),
-            FileStatus::Deleted => ("deleted", None),
-            FileStatus::Missing => ("missing", None),
-            FileStatus::Spared(_) => ("spared", None),
-            FileStatus::Failed(error) => ("failed", Some(error)),
+        let error = match &file.status {
+            FileStatus::Failed(error) => Some(error),
+            _ => None,
         };
         match &file.status {
             FileStatus::Spared(why) => reasons.append_value(why.explanation()),
             _ => reasons.append_value(&file.reason),
         }
-        statuses.append_value(status);
+        statuses.append_value(file.status.as_str());
         errors.append_option(error);
     }
     vec![
@@ -454,6 +525,9 @@ impl SkipReason {
             SkipReason::Hidden => "hidden name",
             SkipReason::LeftBehind => "delete_files => false: left for remove_orphan_files",
             SkipReason::Foreign => "outside the table's own folders in its location",
+            SkipReason::Deferred => "goes when the recovery window has passed",
+            SkipReason::AwaitsPurge => "an earlier run put its deletion off",
+            SkipReason::Recoverable => "became unreferenced within the recovery window",
         }
     }
 }
@@ -492,6 +566,8 @@ impl Metrics {
             SkipReason::Hidden => &mut self.skipped_hidden_count,
             SkipReason::LeftBehind => &mut self.left_behind_files_count,
             SkipReason::Foreign => &mut self.skipped_foreign_files_count,
+            SkipReason::Deferred => &mut self.deferred_files_count,
+            SkipReason::AwaitsPurge | SkipReason::Recoverable => &mut self.skipped_recoverable_files_count,
         };
         *count += 1;
     }
@@ -502,7 +578,12 @@ impl Metrics {
             match &file.status {
                 FileStatus::Planned | FileStatus::Deleted => self.count_deleted(file.kind, file.bytes),
                 FileStatus::Missing => self.already_missing_files_count += 1,
-                FileStatus::Spared(why) => self.count_skipped(*why),
+                FileStatus::Spared(why) => {
+                    self.count_skipped(*why);
+                    if *why == SkipReason::Deferred {
+                        self.deferred_bytes = self.deferred_bytes.saturating_add(file.bytes.unwrap_or(0));
+                    }
+                }
                 FileStatus::Failed(_) => self.failed_deletions_count += 1,
             }
         }

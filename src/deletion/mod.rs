@@ -10,6 +10,7 @@
 
 mod folders;
 mod guards;
+mod journal;
 mod local;
 mod newest;
 mod object;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 
 pub(crate) use guards::{Limits, check_limits};
+pub(crate) use journal::remove_journal;
 pub(crate) use newest::NewestMetadata;
 
 use local::{Preview, Target};
@@ -125,6 +127,13 @@ impl DeletionPlan {
             }
         }
         Ok(())
+    }
+
+    /// Puts the deletion of all files off: this run deletes none of them.
+    pub(crate) fn defer(&mut self) {
+        for file in self.files.iter_mut().filter(|file| file.status == FileStatus::Planned) {
+            file.status = FileStatus::Spared(SkipReason::Deferred);
+        }
     }
 
     /// The files and what is planned for them, as a dry run reports them.
@@ -255,7 +264,7 @@ impl Batches<'_> {
     async fn next(&mut self) -> Option<Vec<FileOutcome>> {
         // Looking at the metadata long before a delete may begin would be of little use.
         let permit = self.pace.permit().await;
-        let may_stop = self.begun > 0 || self.options.operation == Operation::RemoveOrphanFiles;
+        let may_stop = self.begun > 0 || self.options.operation != Operation::ExpireSnapshots;
         if may_stop && self.options.cancellation.is_cancelled() {
             return None;
         }

@@ -91,6 +91,39 @@ impl NewestMetadata {
         ))
     }
 
+    /// Spares what these metadata files of the table's history name, for this reason. Files that are gone name nothing.
+    ///
+    /// # Errors
+    /// When one that is there can't be read.
+    pub(crate) async fn spare_named_by_history(
+        &mut self,
+        metadata_files: Vec<String>,
+        files: &mut [FileOutcome],
+        reason: SkipReason,
+    ) -> Result<()> {
+        let mut live = LiveFilesBuilder::new(self.identity.afresh(), &self.task);
+        let stores = Stores::new(self.task.runtime_env());
+        for file in &metadata_files {
+            let content = match stores.read(file).await {
+                Err(error) if error.is_not_found() => continue,
+                content => content?,
+            };
+            let metadata = TableMetadata::parse(file, &content)?;
+            insert_metadata_files(&metadata, &mut live)?;
+            self.add_snapshots(&metadata, Reading::IfThere, &mut live).await?;
+        }
+        let mut live = live.build()?;
+        let answers = live.probe_all(&files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>())?;
+        for (file, liveness) in files.iter_mut().zip(answers) {
+            if file.status == FileStatus::Planned && liveness != Liveness::Dead {
+                file.status = FileStatus::Spared(reason);
+            }
+        }
+        // Its snapshots count as checked from now on, so what they name must stay known.
+        self.live_since.push(live);
+        Ok(())
+    }
+
     /// The newest metadata seen so far.
     pub(crate) fn seen(&self) -> &LoadedTable {
         &self.seen

@@ -5,8 +5,11 @@
 
 mod collected;
 pub(crate) mod expire_snapshots;
+mod maintenance_log;
 mod outcome;
+mod recovery;
 pub(crate) mod remove_orphan_files;
+mod unfinished_runs;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -25,8 +28,13 @@ use crate::options::MaintenanceOptions;
 use crate::report::Output;
 
 /// All procedures, by their canonical names.
-pub(crate) const PROCEDURES: [&dyn Procedure; 2] =
-    [&expire_snapshots::ExpireSnapshotsProcedure, &remove_orphan_files::RemoveOrphanFilesProcedure];
+pub(crate) const PROCEDURES: [&dyn Procedure; 5] = [
+    &expire_snapshots::ExpireSnapshotsProcedure,
+    &remove_orphan_files::RemoveOrphanFilesProcedure,
+    &unfinished_runs::ResumeMaintenanceProcedure,
+    &unfinished_runs::PurgeDeferredFilesProcedure,
+    &maintenance_log::MaintenanceLogProcedure,
+];
 
 /// Finds a procedure by its name, in any case.
 pub(crate) fn find(name: &str) -> Option<&'static dyn Procedure> {
@@ -233,7 +241,7 @@ fn concurrency(arguments: &Arguments) -> Option<usize> {
 }
 
 /// Reads a session option that is a duration, in ms.
-fn duration_option(name: &str, text: &str) -> Result<i64> {
+pub(crate) fn duration_option(name: &str, text: &str) -> Result<i64> {
     crate::time::parse_duration(text).map_err(|why| Error::Argument {
         procedure: "session option".into(),
         message: format!("iceberg_maintenance.{name} = '{text}': {why}"),

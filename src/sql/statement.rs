@@ -235,7 +235,7 @@ fn unknown_procedure<T>(name: &str) -> Parsed<T> {
 }
 
 fn known_procedures() -> String {
-    procedure::PROCEDURES.iter().map(|procedure| procedure.name()).collect::<Vec<_>>().join(" and ")
+    procedure::PROCEDURES.iter().map(|procedure| procedure.name()).collect::<Vec<_>>().join(", ")
 }
 
 fn wrong_namespace<T>(procedure: &str, namespace: &[Ident]) -> Parsed<T> {

@@ -180,6 +180,15 @@ impl LocalFiles {
         .await
     }
 
+    pub(super) async fn make_folder(&self, folder: &Location) -> Result<()> {
+        let (path, name) = (self.os_path(folder), folder.to_string());
+        blocking(move || match fs::create_dir(&path) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(Error::io("making", name, error)),
+            _ => Ok(()),
+        })
+        .await
+    }
+
     pub(super) async fn create(&self, location: &Location, content: Bytes) -> Result<bool> {
         let (path, name) = (self.os_path(location), location.to_string());
         blocking(move || {

@@ -219,6 +219,14 @@ impl Store {
         }
     }
 
+    /// Makes sure that a folder is there, in one that is. Stores without folders need none.
+    pub(crate) async fn make_folder(&self, folder: &Location) -> Result<()> {
+        match &self.kind {
+            StoreKind::Local(local) => local.make_folder(folder).await,
+            StoreKind::Object(_) => Ok(()),
+        }
+    }
+
     /// Creates a file only if there is none of that name, atomically. False when there is one.
     pub(crate) async fn create(&self, location: &Location, content: Bytes) -> Result<bool> {
         match &self.kind {

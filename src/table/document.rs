@@ -126,6 +126,11 @@ impl Document {
         rest.is_empty()
     }
 
+    /// The fields in their order, each with its JSON.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.fields.iter().map(|field| (field.name.as_str(), self.json_of(field)))
+    }
+
     fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.name == name)
     }

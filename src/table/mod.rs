@@ -5,6 +5,7 @@ mod document;
 pub(crate) mod location;
 mod metadata;
 mod properties;
+mod removed;
 mod summary;
 
 pub use change::{ChangedMetadata, MetadataChange};
@@ -16,4 +17,5 @@ pub use metadata::{
     MAIN_BRANCH, MetadataLogEntry, RefKind, Snapshot, SnapshotLogEntry, SnapshotRef, StatisticsFile, TableMetadata,
 };
 pub use properties::{DEFAULT_MAX_SNAPSHOT_AGE_MS, Properties};
+pub(crate) use removed::{RemovedPart, removed_parts};
 pub use summary::SnapshotSummary;

@@ -237,7 +237,8 @@ impl Partitions {
     }
 
     fn folders(&self) -> BTreeSet<String> {
-        self.disk().into_iter().filter(|(_, entry)| entry.is_folder).map(|(path, _)| path).collect()
+        let folders = self.disk().into_iter().filter(|(_, entry)| entry.is_folder).map(|(path, _)| path);
+        folders.filter(|path| path != "metadata/_maintenance").collect()
     }
 
     async fn call(&self, procedure: &str, more: &str) {

@@ -15,6 +15,8 @@ mod generated;
 mod hooked;
 mod hostile;
 mod java_behaviours;
+mod journal;
+mod kills;
 mod model;
 mod property;
 mod proxy;

@@ -61,9 +61,10 @@ pub fn disk(root: &Path) -> Disk {
     found
 }
 
-/// The files (no folders) of a [`Disk`].
+/// The files (no folders) of a [`Disk`], without the journal of maintenance runs.
 pub fn files(disk: &Disk) -> BTreeSet<String> {
-    disk.iter().filter(|(_, entry)| !entry.is_folder).map(|(path, _)| path.clone()).collect()
+    let files = disk.iter().filter(|(path, entry)| !entry.is_folder && !path.contains("metadata/_maintenance/"));
+    files.map(|(path, _)| path.clone()).collect()
 }
 
 /// Fails when anything differs between two looks, naming what.

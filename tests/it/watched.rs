@@ -1,8 +1,12 @@
 //! An object store in memory that notes every request and answers some of them as it is told.
+//!
+//! What concerns the journal of maintenance runs is passed over, except where a test asks for it: it is the same for every run,
+//! and has tests of its own.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -54,6 +58,13 @@ struct Inner {
     objects: InMemory,
     requests: Mutex<Vec<(Kind, String)>>,
     rule: Mutex<Option<Rule>>,
+    /// The rule holds for the journal, too.
+    rules_journal: AtomicBool,
+}
+
+/// True for the journal of maintenance runs and what is in it.
+pub fn is_journal(path: &str) -> bool {
+    path.contains("metadata/_maintenance")
 }
 
 impl WatchedStore {
@@ -77,13 +88,26 @@ impl WatchedStore {
         self.0.objects.get(&Path::parse(key).unwrap()).await.unwrap().bytes().await.unwrap()
     }
 
-    /// All keys.
+    /// All keys but those of the journal.
     pub async fn keys(&self) -> BTreeSet<String> {
         self.objects().await.into_iter().map(|object| object.location.to_string()).collect()
     }
 
-    /// Size and time of every object by its key, unnoticed.
+    /// Size and time of every object by its key, without the journal, unnoticed.
     pub async fn objects(&self) -> Vec<ObjectMeta> {
+        let mut objects = self.all_objects().await;
+        objects.retain(|object| !is_journal(object.location.as_ref()));
+        objects
+    }
+
+    /// The journal's keys.
+    pub async fn journal_keys(&self) -> BTreeSet<String> {
+        let keys = self.all_objects().await.into_iter().map(|object| object.location.to_string());
+        keys.filter(|key| is_journal(key)).collect()
+    }
+
+    /// Size and time of every object, those of the journal too.
+    pub async fn all_objects(&self) -> Vec<ObjectMeta> {
         self.0.objects.list(None).try_collect().await.unwrap()
     }
 
@@ -92,24 +116,40 @@ impl WatchedStore {
         *self.0.rule.lock().unwrap() = Some(Box::new(rule));
     }
 
+    /// The same, for requests that concern the journal, too.
+    pub fn answer_all_wrongly(&self, rule: impl FnMut(Kind, &str) -> Option<Wrong> + Send + 'static) {
+        self.0.rules_journal.store(true, Ordering::SeqCst);
+        self.answer_wrongly(rule);
+    }
+
     /// Answers rightly again.
     pub fn recover(&self) {
+        self.0.rules_journal.store(false, Ordering::SeqCst);
         *self.0.rule.lock().unwrap() = None;
     }
 
-    /// The requests since the last look.
+    /// The requests since the last look, without those that concern the journal.
     pub fn take_requests(&self) -> Vec<(Kind, String)> {
+        let mut requests = self.take_all_requests();
+        requests.retain(|(_, key)| !is_journal(key));
+        requests
+    }
+
+    /// All requests since the last look.
+    pub fn take_all_requests(&self) -> Vec<(Kind, String)> {
         std::mem::take(&mut *self.0.requests.lock().unwrap())
     }
 
     fn note(&self, kind: Kind, key: &str) -> Option<Wrong> {
         self.0.requests.lock().unwrap().push((kind, key.to_string()));
+        if is_journal(key) && !self.0.rules_journal.load(Ordering::SeqCst) {
+            return None;
+        }
         self.0.rule.lock().unwrap().as_mut().and_then(|rule| rule(kind, key))
     }
 
     /// Does the work as far as the wrong answer lets it be done.
     async fn answer<T>(&self, kind: Kind, key: &Path, work: impl Future<Output = Result<T>>) -> Result<T> {
-        let failure = || Error::Generic { store: "watched", source: "the network is down".into() };
         let path = key.to_string();
         match self.note(kind, key.as_ref()) {
             None => work.await,
@@ -119,6 +159,10 @@ impl WatchedStore {
             Some(Wrong::AlreadyExists) => work.await.and(Err(Error::AlreadyExists { path, source: "there".into() })),
         }
     }
+}
+
+fn failure() -> Error {
+    Error::Generic { store: "watched", source: "the network is down".into() }
 }
 
 impl fmt::Debug for WatchedStore {
@@ -171,13 +215,17 @@ impl ObjectStore for WatchedStore {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.note(Kind::List, prefix.map_or("", Path::as_ref));
-        self.0.objects.list(prefix)
+        match self.note(Kind::List, prefix.map_or("", Path::as_ref)) {
+            None => self.0.objects.list(prefix),
+            Some(_) => futures::stream::once(async { Err(failure()) }).boxed(),
+        }
     }
 
     fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.note(Kind::List, prefix.map_or("", Path::as_ref));
-        self.0.objects.list_with_offset(prefix, offset)
+        match self.note(Kind::List, prefix.map_or("", Path::as_ref)) {
+            None => self.0.objects.list_with_offset(prefix, offset),
+            Some(_) => futures::stream::once(async { Err(failure()) }).boxed(),
+        }
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {

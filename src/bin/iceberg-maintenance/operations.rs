@@ -21,7 +21,7 @@ struct Help {
     examples: &'static str,
 }
 
-const HELP: [Help; 2] = [
+const HELP: [Help; 5] = [
     Help {
         procedure: "expire_snapshots",
         about: "Expire old snapshots, and delete the files that only they needed",
@@ -47,6 +47,32 @@ Examples:
   iceberg-maintenance remove-orphan-files /data/orders --older-than 10d --max-delete-count 1000 --yes
   iceberg-maintenance remove-orphan-files /data/orders --location data --yes",
     },
+    Help {
+        procedure: "resume_maintenance",
+        about: "Finish runs that were cut short, or whose deletes failed",
+        examples: "\
+Every file of such a run is checked again against the newest metadata before it goes.
+
+Examples:
+  iceberg-maintenance resume-maintenance /data/orders --dry-run --output files
+  iceberg-maintenance resume-maintenance /data/orders --yes",
+    },
+    Help {
+        procedure: "purge_deferred_files",
+        about: "Delete the files of deferred runs whose recovery window has passed",
+        examples: "\
+Examples:
+  iceberg-maintenance purge-deferred-files /data/orders --dry-run
+  iceberg-maintenance purge-deferred-files /data/orders --run 20260131T120000000Z-0123abcd --ignore-window --yes",
+    },
+    Help {
+        procedure: "maintenance_log",
+        about: "Show the runs that the journal of a table has, and their files",
+        examples: "\
+Examples:
+  iceberg-maintenance maintenance-log /data/orders
+  iceberg-maintenance maintenance-log /data/orders --output files --run 20260131T120000000Z-0123abcd",
+    },
 ];
 
 /// Parameters that make no sense on a command line: it has no relations, and Spark's scripts don't run here.
@@ -57,15 +83,20 @@ fn flags(procedure: &str) -> impl Iterator<Item = &'static Parameter> {
     parameters.iter().filter(|parameter| !NOT_FLAGS.contains(&parameter.name))
 }
 
+/// True for a procedure that changes nothing: such a one has no dry run.
+fn only_reads(procedure: &str) -> bool {
+    flags(procedure).all(|parameter| parameter.name != "dry_run")
+}
+
 /// The subcommands.
 pub(crate) fn commands() -> impl Iterator<Item = Command> {
     HELP.iter().map(|help| {
-        let yes = Arg::new("yes").long("yes").short('y').action(ArgAction::SetTrue);
+        let yes = Arg::new("yes").long("yes").short('y').action(ArgAction::SetTrue).help("delete without asking");
         Command::new(kebab(help.procedure))
             .about(help.about)
             .after_help(help.examples)
             .args(flags(help.procedure).map(flag))
-            .arg(yes.help("delete without asking"))
+            .args((!only_reads(help.procedure)).then_some(yes))
     })
 }
 
@@ -125,6 +156,9 @@ impl OperationCall {
         let table = matches.get_one::<String>("table").map(|table| absolute(table)).unwrap_or_default();
         let given = flags(procedure).filter(|parameter| parameter.kind != ParameterKind::Table);
         let arguments = given.filter_map(|parameter| Some((parameter.name, literal(parameter, matches)?))).collect();
+        if only_reads(procedure) {
+            return Ok(Self { procedure, table, arguments, dry_run: true, yes: false });
+        }
         let dry_run = matches.get_one::<bool>("dry_run").copied().unwrap_or(false);
         Ok(Self { procedure, table, arguments, dry_run, yes: matches.get_flag("yes") })
     }

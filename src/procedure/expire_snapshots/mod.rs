@@ -21,6 +21,7 @@ use super::{Arguments, BoundCall, CallOutcome, Parameter, ParameterKind, Procedu
 use crate::catalog::{CommitOutcome, LoadedTable, Ownership, TableHandle};
 use crate::deletion::{DeletionOptions, DeletionPlan, NewestMetadata, delete_files};
 use crate::error::{Error, Result};
+use crate::journal::{Finished, OpenRun};
 use crate::maintenance::RunContext;
 use crate::options::MaintenanceOptions;
 use crate::report::{Operation, Output, Report};
@@ -43,6 +44,9 @@ pub struct ExpireSnapshots {
     /// Delete the files that only expired snapshots need. Without it the expiry is one of metadata only, and counts the files
     /// that it leaves behind.
     pub delete_files: bool,
+    /// How long the files stay after the commit, in ms; 0 for not at all. Where this says nothing the table does
+    /// (`maintenance.recovery-window`), or the session.
+    pub deferred_ms: Option<i64>,
     /// Refuse a plan that deletes more files than this.
     pub max_delete_count: Option<u64>,
     /// How many deletes run at once; the session's `max_concurrent_deletes` by default.
@@ -60,6 +64,7 @@ impl Default for ExpireSnapshots {
         Self {
             policy: RetentionPolicy::default(),
             delete_files: true,
+            deferred_ms: None,
             max_delete_count: None,
             max_concurrent_deletes: None,
             delete_external_files: false,
@@ -78,6 +83,8 @@ pub struct CommittedExpiry {
     task: Arc<TaskContext>,
     deletion: DeletionPlan,
     newest: NewestMetadata,
+    /// Where the outcome is noted; `None` without a journal.
+    open: Option<OpenRun>,
 }
 
 /// Outcome of one attempt to commit a plan.
@@ -106,8 +113,28 @@ pub(crate) async fn plan(
     plan::plan(handle, options, now_ms, task).await
 }
 
-/// Plans, commits and deletes; plans again when the commit loses a race.
+/// Finishes what earlier runs left, then plans, commits and deletes; plans again when the commit loses a race.
 pub(crate) async fn run(handle: TableHandle, options: &ExpireSnapshots, context: &RunContext) -> Result<Report> {
+    let mut earlier = None;
+    let mut report = run_after(&mut earlier, handle, options, context).await?;
+    earlier.into_iter().for_each(|finished| report.absorb(finished));
+    Ok(report)
+}
+
+/// What a dry run says: the plan, and what earlier runs left.
+pub(crate) async fn preview(handle: TableHandle, options: &ExpireSnapshots, context: &RunContext) -> Result<Report> {
+    let plan = plan(handle, options, context.maintenance.now_ms(), &context.task).await?;
+    let mut report = plan.report();
+    report.absorb(plan.unfinished(context).await?.preview());
+    Ok(report)
+}
+
+async fn run_after(
+    earlier: &mut Option<Finished>,
+    handle: TableHandle,
+    options: &ExpireSnapshots,
+    context: &RunContext,
+) -> Result<Report> {
     let now_ms = context.maintenance.now_ms();
     let (mut attempt, mut unsettled) = (0, None::<Box<Unsettled>>);
     loop {
@@ -115,7 +142,10 @@ pub(crate) async fn run(handle: TableHandle, options: &ExpireSnapshots, context:
         let plan = plan.map_err(|error| still_unsettled(unsettled.as_deref(), error))?;
         if let Some(before) = unsettled.take_if(|before| before.plan.is_shown_by(&plan.table)) {
             tracing::info!(table = plan.table.name, why = before.why, "a commit without an answer arrived after all");
-            return delete(confirm(before.plan, plan.table).await?, context).await;
+            return delete(confirm(before.plan, plan.table, context).await?, context).await;
+        }
+        if earlier.is_none() {
+            *earlier = Some(plan.unfinished(context).await?.finish(Operation::ExpireSnapshots, context).await?);
         }
         if plan.is_noop() {
             return Ok(plan.report_of(vec![], false));
@@ -126,7 +156,7 @@ pub(crate) async fn run(handle: TableHandle, options: &ExpireSnapshots, context:
         }
         attempt += 1;
         let (table, retries) = (plan.table.name.clone(), retries(plan.metadata()));
-        let outcome = commit(plan).await.map_err(|error| still_unsettled(unsettled.as_deref(), error))?;
+        let outcome = commit(plan, context).await.map_err(|error| still_unsettled(unsettled.as_deref(), error))?;
         let why = match outcome {
             Attempt::Committed(committed) => return delete(*committed, context).await,
             Attempt::Conflict(why) => why,
@@ -162,18 +192,27 @@ fn retries(metadata: &TableMetadata) -> u32 {
     metadata.properties().get("commit.retry.num-retries").and_then(|n| n.parse().ok()).unwrap_or(DEFAULT_RETRIES)
 }
 
-/// Commits a plan through the table's own catalog.
-pub(crate) async fn commit(plan: ExpirePlan) -> Result<Attempt> {
+/// Writes a plan into the journal and commits it through the table's own catalog.
+pub(crate) async fn commit(mut plan: ExpirePlan, context: &RunContext) -> Result<Attempt> {
     refuse_unknown_owner(&plan)?;
     let runtime = plan.task.runtime_env();
     refuse_other_tables(&plan, &Stores::new(runtime.clone())).await?;
-    match plan.handle.commit(&plan.table, plan.commit_request(), &runtime).await? {
-        CommitOutcome::Conflict(why) => Ok(Attempt::Conflict(why)),
-        CommitOutcome::Unknown(why) => settle(plan, why).await,
-        CommitOutcome::Committed { metadata_location, notices } => {
+    plan.write_into_journal(context).await?;
+    match plan.handle.commit(&plan.table, plan.commit_request(), &runtime).await {
+        Err(error @ Error::CommitMismatch { .. }) => Err(error),
+        Err(error) => {
+            plan.withdraw().await;
+            Err(error)
+        }
+        Ok(CommitOutcome::Conflict(why)) => {
+            plan.withdraw().await;
+            Ok(Attempt::Conflict(why))
+        }
+        Ok(CommitOutcome::Unknown(why)) => settle(plan, why, context).await,
+        Ok(CommitOutcome::Committed { metadata_location, notices }) => {
             let table = plan.table.name.clone();
             let confirmed = match look_again(&plan).await {
-                Ok(newest) => confirm(plan, newest).await,
+                Ok(newest) => confirm(plan, newest, context).await,
                 Err(error) => Err(error),
             };
             let mut committed = confirmed.map_err(|error| unconfirmed(table, &metadata_location, error))?;
@@ -196,7 +235,7 @@ async fn look_again(plan: &ExpirePlan) -> Result<LoadedTable> {
 }
 
 /// Decides by what is there whether a commit happened whose answer was lost.
-async fn settle(plan: ExpirePlan, why: String) -> Result<Attempt> {
+async fn settle(plan: ExpirePlan, why: String, context: &RunContext) -> Result<Attempt> {
     let mut seen = "the table does not show it".to_string();
     for pause in PAUSES_BEFORE_LOOKING {
         tokio::time::sleep(pause).await;
@@ -212,7 +251,7 @@ async fn settle(plan: ExpirePlan, why: String) -> Result<Attempt> {
         }
         let Some(missing) = plan.commit_request().contradicted_by(&newest.metadata) else {
             tracing::info!(table = plan.table.name, why, "no answer to the commit, but the table shows it");
-            return confirm(plan, newest).await.map(|committed| Attempt::Committed(Box::new(committed)));
+            return confirm(plan, newest, context).await.map(|committed| Attempt::Committed(Box::new(committed)));
         };
         seen = format!("meanwhile the table changed, and its newest metadata {missing}");
         break;
@@ -270,19 +309,30 @@ async fn refuse_other_tables(plan: &ExpirePlan, stores: &Stores) -> Result<()> {
 /// # Errors
 /// [`Error::CommitUnknown`] when it doesn't show it: something that was removed is still there, or something that should have
 /// stayed is gone. [`Error::CommitMismatch`] when the catalog did something else.
-pub(crate) async fn confirm(plan: ExpirePlan, newest: LoadedTable) -> Result<CommittedExpiry> {
+pub(crate) async fn confirm(
+    mut plan: ExpirePlan,
+    newest: LoadedTable,
+    context: &RunContext,
+) -> Result<CommittedExpiry> {
     if let Some(why) = plan.commit_request().contradicted_by(&newest.metadata) {
         return Err(Error::CommitUnknown { table: plan.table.name.clone(), why: format!("the newest metadata {why}") });
     }
     plan.verify(&newest).await?;
-    let (summary, options, task) = (plan.summary(), plan.options.clone(), Arc::clone(&plan.task));
+    let mut summary = plan.summary();
+    // Whoever committed the plan itself has no journal yet. The commit is done: this must not stop its deletes.
+    if let Err(error) = plan.write_into_journal(context).await {
+        summary
+            .notices
+            .push(format!("{error}. The commit was made by the caller, so the run goes on without a journal"));
+    }
+    let (options, task, open) = (plan.options.clone(), Arc::clone(&plan.task), plan.open.take());
     let (deletion, newest) = plan.into_deletion(newest).await?;
-    Ok(CommittedExpiry { summary, options, task, deletion, newest })
+    Ok(CommittedExpiry { summary, options, task, deletion, newest, open })
 }
 
 /// Deletes what a committed expiry freed.
 pub(crate) async fn delete(committed: CommittedExpiry, context: &RunContext) -> Result<Report> {
-    let CommittedExpiry { summary, options, task, deletion, mut newest } = committed;
+    let CommittedExpiry { mut summary, options, task, deletion, mut newest, open } = committed;
     let delete_options = DeletionOptions {
         concurrency: options.max_concurrent_deletes.unwrap_or(context.options().max_concurrent_deletes),
         cancellation: context.cancellation.clone(),
@@ -290,6 +340,9 @@ pub(crate) async fn delete(committed: CommittedExpiry, context: &RunContext) -> 
     };
     let stores = Stores::new(task.runtime_env());
     let files = delete_files(deletion, &stores, &mut newest, &delete_options).await?;
+    if let Some(mut open) = open {
+        summary.notices.extend(open.note_end(Operation::ExpireSnapshots, &files).await);
+    }
     Ok(finish_report(&summary, files, false))
 }
 
@@ -322,6 +375,7 @@ impl Procedure for ExpireSnapshotsProcedure {
             arguments.exclusive("from_timestamp", policy)?;
         }
         arguments.exclusive("snapshot_ids", "from_timestamp")?;
+        arguments.exclusive("delete_files", "deferred")?;
         let threshold = arguments.duration("retention_threshold").map(|ago| arguments.now_ms.saturating_sub(ago));
         let older_than_ms = arguments.timestamp("older_than").or(threshold);
         let floor = super::duration_option("expire_snapshots_min_retention", &options.expire_snapshots_min_retention)?;
@@ -341,6 +395,7 @@ impl Procedure for ExpireSnapshotsProcedure {
             options: ExpireSnapshots {
                 policy,
                 delete_files: arguments.boolean("delete_files").unwrap_or(true),
+                deferred_ms: arguments.duration("deferred"),
                 max_delete_count: arguments.integer("max_delete_count").map(|n| n.unsigned_abs()),
                 max_concurrent_deletes: super::concurrency(&arguments),
                 delete_external_files: arguments.boolean("delete_external_files").unwrap_or(false),
@@ -385,7 +440,7 @@ impl BoundCall for ExpireSnapshotsCall {
         let started = Instant::now();
         let handle = context.maintenance.resolve(&self.table)?;
         let report = if self.dry_run {
-            plan(handle, &self.options, context.maintenance.now_ms(), &context.task).await?.report()
+            preview(handle, &self.options, &context).await?
         } else {
             run(handle, &self.options, &context).await?
         };
@@ -453,6 +508,12 @@ const PARAMETERS: &[Parameter] = &[
         ParameterKind::Boolean,
         None,
         "false: change the metadata only, and count the files that stay behind",
+    ),
+    parameter(
+        "deferred",
+        ParameterKind::Duration,
+        None,
+        "how long the files stay after the commit: a later run, or purge_deferred_files, deletes them",
     ),
     parameter("dry_run", ParameterKind::Boolean, None, "plan and report, change nothing"),
     parameter("max_delete_count", ParameterKind::Integer(0), None, "refuse a plan that deletes more files than this"),

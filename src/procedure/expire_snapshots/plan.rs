@@ -9,8 +9,11 @@ use serde::Serialize;
 use super::ExpireSnapshots;
 use super::dead_files::{DeadFileSearch, History};
 use crate::catalog::{LoadedTable, TableCommit, TableHandle, refs_of};
-use crate::deletion::{DeletionPlan, Limits, NewestMetadata};
+use crate::deletion::{DeletionPlan, Limits, NewestMetadata, remove_journal};
 use crate::error::{Error, Result};
+use crate::journal::{OpenRun, PlannedRun, Unfinished, Writer};
+use crate::maintenance::RunContext;
+use crate::procedure::recovery::RecoveryWindow;
 use crate::procedure::require_gc;
 use crate::reachability::{FileIdentity, ListedManifests, Reading, list_manifests};
 use crate::report::{FileOutcome, FileStatus, Metrics, Operation, Report, SkipReason};
@@ -18,7 +21,7 @@ use crate::retention::{
     Reason, RefDecision, RetentionDecision, SnapshotDecision, choose_expired, unused_partition_specs,
 };
 use crate::storage::Stores;
-use crate::table::{MetadataChange, MetadataLogEntry, PathRules, RefKind, Snapshot, TableMetadata};
+use crate::table::{MetadataChange, MetadataLogEntry, PathRules, RefKind, Snapshot, TableMetadata, removed_parts};
 
 /// A planned expiry. Making one changes nothing; it can be looked at, serialised, committed or thrown away.
 #[derive(Debug)]
@@ -31,6 +34,10 @@ pub struct ExpirePlan {
     decision: RetentionDecision,
     commit: TableCommit,
     pub(super) deletion: DeletionPlan,
+    /// Before this the files stay, ms since the epoch.
+    until_ms: Option<i64>,
+    /// The plan in the journal, once it is there.
+    pub(super) open: Option<OpenRun>,
     checked: Checked,
     metrics: Metrics,
     notices: Vec<String>,
@@ -109,6 +116,38 @@ impl ExpirePlan {
         self.handle.verify(&self.table, &self.commit, newest, &self.task.runtime_env()).await
     }
 
+    /// What earlier runs left to do on this table.
+    pub(super) async fn unfinished(&self, context: &RunContext) -> Result<Unfinished> {
+        Unfinished::on_the_way(&self.table, &self.handle, context).await
+    }
+
+    /// Writes the plan into the table's journal, unless it is there or the session wants none.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub(super) async fn write_into_journal(&mut self, context: &RunContext) -> Result<()> {
+        if self.open.is_some() || !context.options().has_journal()? {
+            return Ok(());
+        }
+        let planned = PlannedRun {
+            operation: Operation::ExpireSnapshots,
+            table: &self.table,
+            files: self.deletion.files(),
+            removed: removed_parts(&self.table.metadata, &self.commit.new_metadata)?,
+            until_ms: self.until_ms,
+            external_allowed: self.options.delete_external_files,
+        };
+        self.open = Some(OpenRun::begin(planned, Writer::new(context), &self.task).await?);
+        Ok(())
+    }
+
+    /// Takes the plan out of the journal again: the commit certainly did not happen.
+    pub(super) async fn withdraw(&mut self) {
+        if let Some(open) = self.open.take() {
+            remove_journal(open.journal(), &[open.as_journaled()]).await;
+        }
+    }
+
     /// The report of a dry run of this plan.
     pub fn report(&self) -> Report {
         self.report_of(self.deletion.files().to_vec(), true)
@@ -182,7 +221,11 @@ pub(super) async fn plan(
     let task = &table.task(task);
     let stores = Stores::new(task.runtime_env());
     let metadata = table.metadata.clone();
-    require_gc(&table, "expire snapshots")?;
+    // Without deletes nothing is collected: that is what whoever switched it off may ask for.
+    if options.delete_files {
+        require_gc(&table, "expire snapshots")?;
+    }
+    let window = RecoveryWindow::of(&metadata, options.deferred_ms, task)?;
 
     let decision = choose_expired(&metadata, &options.policy, now_ms)?;
     refuse_too_young(&decision, options.min_retention_ms, now_ms)?;
@@ -229,6 +272,11 @@ pub(super) async fn plan(
     let limits = Limits { max_delete_count: options.max_delete_count, ..Default::default() };
     let mut deletion = DeletionPlan::check(&table.name, files, roots, options.delete_external_files, &limits)?;
     deletion.preview(&stores).await?;
+    let until_ms = match options.delete_files {
+        true => window.defer(&mut deletion, now_ms),
+        false => None,
+    };
+    notices.extend(until_ms.map(RecoveryWindow::notice));
     let commit = TableCommit {
         table_uuid: metadata.table_uuid().map(str::to_string),
         expected_refs: refs_of(&metadata),
@@ -242,7 +290,20 @@ pub(super) async fn plan(
         manifests: retained.manifests.into_iter().map(|manifest| manifest.reference.location).collect(),
     };
     let (options, task) = (options.clone(), Arc::clone(task));
-    Ok(ExpirePlan { table, handle, task, options, decision, commit, deletion, checked, metrics, notices })
+    Ok(ExpirePlan {
+        table,
+        handle,
+        task,
+        options,
+        decision,
+        commit,
+        deletion,
+        until_ms,
+        open: None,
+        checked,
+        metrics,
+        notices,
+    })
 }
 
 /// Marks all files as such that stay, and says so.

@@ -4,6 +4,7 @@ mod guards;
 mod listing;
 mod own_folders;
 mod plan;
+mod recoverable;
 mod references;
 mod search;
 
@@ -62,10 +63,15 @@ pub struct RemoveOrphanFiles {
     pub max_delete_fraction: Option<f64>,
     /// How many deletes run at once; the session's `max_concurrent_deletes` by default.
     pub max_concurrent_deletes: Option<usize>,
+    /// How long the files stay, in ms; 0 for not at all. Where this says nothing the table does
+    /// (`maintenance.recovery-window`), or the session.
+    pub deferred_ms: Option<i64>,
     /// Go on although live files of the table do not exist.
     pub allow_missing_files: bool,
     /// No other table uses the `location`, which lies outside of the table's own.
     pub exclusive_location: bool,
+    /// Go on although the store's clock and the system's are more than 15 minutes apart.
+    pub ignore_clock_difference: bool,
     /// Also delete what lies in the table's location but neither where the table writes nor beside live files of it.
     pub include_foreign: bool,
 }
@@ -87,8 +93,10 @@ impl RemoveOrphanFiles {
             max_delete_count: None,
             max_delete_fraction: None,
             max_concurrent_deletes: None,
+            deferred_ms: None,
             allow_missing_files: false,
             exclusive_location: false,
+            ignore_clock_difference: false,
             include_foreign: false,
         }
     }
@@ -108,9 +116,11 @@ pub(crate) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
     plan::plan(handle, options, context).await
 }
 
-/// Deletes the orphans of a plan.
-pub(crate) async fn execute(plan: OrphanPlan, context: &RunContext) -> Result<Report> {
-    let summary = plan.summary();
+/// Deletes what earlier runs left, and then the orphans of a plan.
+pub(crate) async fn execute(mut plan: OrphanPlan, context: &RunContext) -> Result<Report> {
+    let earlier = std::mem::take(&mut plan.unfinished).finish(Operation::RemoveOrphanFiles, context).await?;
+    let mut summary = plan.summary();
+    let mut open = plan.write_into_journal(context).await?;
     let OrphanPlan { deletion, mut newest, max_concurrent_deletes, task, .. } = plan;
     let options = DeletionOptions {
         concurrency: max_concurrent_deletes.unwrap_or(context.options().max_concurrent_deletes),
@@ -119,7 +129,12 @@ pub(crate) async fn execute(plan: OrphanPlan, context: &RunContext) -> Result<Re
     };
     let stores = crate::storage::Stores::new(task.runtime_env());
     let files = delete_files(deletion, &stores, &mut newest, &options).await?;
-    Ok(summary.report(files, false))
+    if let Some(open) = &mut open {
+        summary.notices.extend(open.note_end(Operation::RemoveOrphanFiles, &files).await);
+    }
+    let mut report = summary.report(files, false);
+    report.absorb(earlier);
+    Ok(report)
 }
 
 /// The procedure as SQL sees it.
@@ -160,8 +175,10 @@ impl Procedure for RemoveOrphanFilesProcedure {
                 max_delete_count: arguments.integer("max_delete_count").map(|n| n.unsigned_abs()),
                 max_delete_fraction: arguments.fraction("max_delete_fraction"),
                 max_concurrent_deletes: super::concurrency(&arguments),
+                deferred_ms: arguments.duration("deferred"),
                 allow_missing_files: arguments.boolean("allow_missing_files").unwrap_or(false),
                 exclusive_location: arguments.boolean("exclusive_location").unwrap_or(false),
+                ignore_clock_difference: arguments.boolean("ignore_clock_difference").unwrap_or(false),
                 include_foreign: arguments.boolean("include_foreign").unwrap_or(false),
                 ..RemoveOrphanFiles::older_than(cutoff(&arguments, options)?, arguments.now_ms)
             },
@@ -289,6 +306,12 @@ const PARAMETERS: &[Parameter] = &[
         "refuse a plan that deletes more than this share of the listed files",
     ),
     parameter(
+        "deferred",
+        ParameterKind::Duration,
+        None,
+        "how long the orphans stay: a later run, or purge_deferred_files, deletes them",
+    ),
+    parameter(
         "allow_missing_files",
         ParameterKind::Boolean,
         None,
@@ -299,6 +322,12 @@ const PARAMETERS: &[Parameter] = &[
         ParameterKind::Boolean,
         None,
         "no other table uses the location, which lies outside of the table's own",
+    ),
+    parameter(
+        "ignore_clock_difference",
+        ParameterKind::Boolean,
+        None,
+        "go on although the store's clock and the one here are more than 15 minutes apart",
     ),
     parameter(
         "include_foreign",

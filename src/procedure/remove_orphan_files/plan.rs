@@ -12,24 +12,35 @@ use serde::Serialize;
 use super::RemoveOrphanFiles;
 use super::guards::{keep_files_with_other_names, refuse_foreign_tables, refuse_unshown_files};
 use super::listing::{HiddenNames, Scope, listed_files, relation_files};
+use super::recoverable::Recoverable;
 use super::references::References;
 use super::search::Search;
 use crate::catalog::{LoadedTable, Ownership, TableHandle};
-use crate::deletion::{DeletionPlan, Limits, NewestMetadata};
+use crate::deletion::{DeletionPlan, Limits, NewestMetadata, remove_journal};
 use crate::error::{Error, Result};
+use crate::journal::{JournalFiles, OpenRun, PlannedRun, Unfinished, Writer};
 use crate::maintenance::RunContext;
+use crate::procedure::recovery::RecoveryWindow;
 use crate::procedure::require_gc;
 use crate::reachability::FileIdentity;
 use crate::report::{FileOutcome, FileStatus, Metrics, Operation, Report, SkipReason};
 use crate::storage::{ListingMode, Stores};
 use crate::table::{Location, PathRules, Root, Roots, TableMetadata};
 
+/// Clocks that are further apart than this are wrong.
+const MAX_CLOCK_DIFFERENCE_MS: i64 = 15 * 60 * 1000;
+
 /// A planned removal of orphans. Making one changes nothing; it can be looked at, serialised, executed or thrown away.
 #[derive(Debug)]
 pub struct OrphanPlan {
-    table: String,
     pub(super) deletion: DeletionPlan,
     pub(super) newest: NewestMetadata,
+    /// What earlier runs left, which goes before.
+    pub(super) unfinished: Unfinished,
+    /// Before this the files stay, ms since the epoch.
+    until_ms: Option<i64>,
+    /// Go on although the store's clock is not ours.
+    ignore_clock: bool,
     pub(super) max_concurrent_deletes: Option<usize>,
     /// The session's context with the table's own stores.
     pub(super) task: Arc<TaskContext>,
@@ -45,11 +56,48 @@ impl OrphanPlan {
 
     /// The report of a dry run of this plan.
     pub fn report(&self) -> Report {
-        self.summary().report(self.deletion.files().to_vec(), true)
+        let mut report = self.summary().report(self.deletion.files().to_vec(), true);
+        report.absorb(self.unfinished.preview());
+        report
+    }
+
+    /// Writes the plan into the table's journal. `None` where there is nothing to do, or the session wants no journal.
+    ///
+    /// # Errors
+    /// When it can't be written, and when the store's clock is not ours: then ages mean nothing.
+    pub(super) async fn write_into_journal(&self, context: &RunContext) -> Result<Option<OpenRun>> {
+        let is_open =
+            |file: &FileOutcome| matches!(file.status, FileStatus::Planned | FileStatus::Spared(SkipReason::Deferred));
+        if !context.options().has_journal()? || !self.deletion.files().iter().any(is_open) {
+            return Ok(None);
+        }
+        let planned = PlannedRun {
+            operation: Operation::RemoveOrphanFiles,
+            table: self.newest.seen(),
+            files: self.deletion.files(),
+            removed: vec![],
+            until_ms: self.until_ms,
+            external_allowed: false,
+        };
+        let open = OpenRun::begin(planned, Writer::new(context), &self.task).await?;
+        let Some(difference_ms) = open.clock_difference_ms().await? else { return Ok(Some(open)) };
+        if difference_ms.abs() <= MAX_CLOCK_DIFFERENCE_MS || self.ignore_clock {
+            return Ok(Some(open));
+        }
+        remove_journal(open.journal(), &[open.as_journaled()]).await;
+        Err(Error::Guard {
+            table: self.newest.seen().name.clone(),
+            found: format!(
+                "the store's clock is {} {} the clock here, so that the age of a file can't be told. Set the clocks right, or \
+                 give ignore_clock_difference => true if older_than leaves room enough",
+                crate::time::format_duration(difference_ms.abs()),
+                if difference_ms > 0 { "ahead of" } else { "behind" }
+            ),
+        })
     }
 
     pub(super) fn summary(&self) -> Summary {
-        Summary { table: self.table.clone(), metrics: self.metrics.clone(), notices: self.notices.clone() }
+        Summary { table: self.newest.seen().name.clone(), metrics: self.metrics.clone(), notices: self.notices.clone() }
     }
 }
 
@@ -63,7 +111,7 @@ impl Serialize for OrphanPlan {
 pub(super) struct Summary {
     table: String,
     metrics: Metrics,
-    notices: Vec<String>,
+    pub(super) notices: Vec<String>,
 }
 
 impl Summary {
@@ -103,7 +151,8 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
     search.drop_link_targets(&store);
     search.refuse_mismatches(&table.name)?;
 
-    let mut newest = references.newest_metadata(handle, task, identity, table.clone());
+    let unfinished = Unfinished::on_the_way(&table, &handle, context).await?;
+    let mut newest = references.newest_metadata(handle, task, identity.clone(), table.clone());
     newest.spare_live_files(search.orphans.as_mut()).await?;
     search.orphans.as_mut().retain(|file| file.status != FileStatus::Spared(SkipReason::LiveAgain));
 
@@ -116,8 +165,13 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
     if !newer.is_empty() {
         notices.push(newest.spare_named_by(newer, search.orphans.as_mut()).await?);
     }
-    let seen = newest.seen();
+    let seen = newest.seen().clone();
     let dangling = refuse_unshown_files(&seen.name, changed, options, &mut references, &search, &stores, task).await?;
+
+    let window = RecoveryWindow::of(&metadata, options.deferred_ms, task)?;
+    let now_ms = options.now_ms;
+    let recoverable = Recoverable { table: &table, identity: &identity, window, now_ms, task };
+    recoverable.spare(search.orphans.as_mut(), &unfinished, &mut newest).await?;
 
     let is_listing = options.file_list_view.is_none();
     keep_files_with_other_names(&mut references, &mut search, &store, is_listing, task).await?;
@@ -144,8 +198,21 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
     let deletion = DeletionPlan::check(&name, orphans, metadata.roots(rules), false, &limits)?;
     let mut deletion = deletion.keeping_folder(scope.folder);
     deletion.preview(&stores).await?;
-    let max_concurrent_deletes = options.max_concurrent_deletes;
-    Ok(OrphanPlan { table: name, deletion, newest, max_concurrent_deletes, task: Arc::clone(task), metrics, notices })
+    let until_ms = window.defer(&mut deletion, now_ms);
+    notices.extend(until_ms.map(RecoveryWindow::notice));
+    let (max_concurrent_deletes, task) = (options.max_concurrent_deletes, Arc::clone(task));
+    let ignore_clock = options.ignore_clock_difference;
+    Ok(OrphanPlan {
+        deletion,
+        newest,
+        unfinished,
+        until_ms,
+        ignore_clock,
+        max_concurrent_deletes,
+        task,
+        metrics,
+        notices,
+    })
 }
 
 /// What is said of files that are no orphans because the table doesn't write where they lie.
@@ -165,9 +232,10 @@ async fn search(
     references: &mut References,
     context: &RunContext,
 ) -> Result<Search> {
+    let journal = JournalFiles::of(table.metadata.location(), &options.path_rules(&table.metadata));
     if let Some(relation) = &options.file_list_view {
         // Spark hides names in a listing, but not in a list that somebody made.
-        let mut search = Search::new(options, scope, references, None, &context.task);
+        let mut search = Search::new(options, scope, references, None, journal, &context.task);
         search.run(relation_files(relation, scope, context).await?, references, None).await?;
         return Ok(search);
     }
@@ -176,7 +244,7 @@ async fn search(
     let mut how = context.options().listing_options()?;
     loop {
         let hidden = HiddenNames::new(scope, &table.metadata);
-        let mut search = Search::new(options, scope, references, Some(hidden), &context.task);
+        let mut search = Search::new(options, scope, references, Some(hidden), journal.clone(), &context.task);
         let outcome = search.run(listed_files(&store, scope, &sample, &how), references, Some(&store)).await;
         match outcome {
             // What was found so far may have gaps: all of it is thrown away, and what was noted as seen, too.

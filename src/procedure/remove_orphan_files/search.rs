@@ -13,6 +13,7 @@ use super::own_folders::OwnFolders;
 use super::references::References;
 use super::{PrefixMismatchMode, RemoveOrphanFiles};
 use crate::error::{Error, Result};
+use crate::journal::JournalFiles;
 use crate::procedure::CollectedFiles;
 use crate::reachability::{Candidate, Liveness, NamedBy, Probe, RecordReader, RecordWriter};
 use crate::report::{FileOutcome, FileStatus, Metrics, SkipReason};
@@ -54,6 +55,7 @@ pub(super) struct Search {
     pub matched_content: u64,
     /// The paths so far, for a list of files that may name one twice; a listing doesn't. A collision keeps a file.
     listed_paths: Option<(RandomState, HashSet<u64>)>,
+    journal: JournalFiles,
 }
 
 /// A listed file or link that is looked up.
@@ -69,6 +71,7 @@ impl Search {
         scope: &Scope,
         references: &References,
         hidden: Option<HiddenNames>,
+        journal: JournalFiles,
         task: &TaskContext,
     ) -> Self {
         let is_object = !scope.folder.is_local();
@@ -89,6 +92,7 @@ impl Search {
             metadata_links: Vec::new(),
             matched_content: 0,
             listed_paths: options.file_list_view.is_some().then(Default::default),
+            journal,
         }
     }
 
@@ -118,7 +122,7 @@ impl Search {
     fn found(&mut self, location: String, listed: Listed) -> Option<Found> {
         match listed {
             Listed::File(file) => {
-                if self.is_repeated(&file.path) {
+                if self.journal.contains(&location) || self.is_repeated(&file.path) {
                     return None;
                 }
                 self.metrics.scanned_files_count += 1;

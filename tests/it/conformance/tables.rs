@@ -172,9 +172,11 @@ impl Tables {
         state(&self.ask("read", json!({})))
     }
 
-    /// Everything below a location, in the store's own words.
+    /// Everything below a location but the journal of maintenance runs, in the store's own words.
     pub fn files(&self, location: &str) -> BTreeSet<String> {
-        texts(&self.ask("files", json!({"location": location})))
+        let mut files = texts(&self.ask("files", json!({"location": location})));
+        files.retain(|file| !file.contains("/metadata/_maintenance/"));
+        files
     }
 
     /// Puts a small object at each location.

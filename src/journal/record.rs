@@ -1,0 +1,431 @@
+//! What a journal file holds: a plan or an outcome, as one Arrow file (the IPC file format).
+//!
+//! The rows of a plan are the files that are to go and the parts that the commit takes out of the metadata; what holds for the
+//! whole run is in the schema's metadata. The header has a hash over everything else: a file that was cut short or edited by
+//! hand is refused.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::io::Cursor;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, Int64Builder, RecordBatch, StringBuilder, TimestampMillisecondBuilder,
+};
+use datafusion::arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef, TimeUnit, TimestampMillisecondType};
+use datafusion::arrow::error::ArrowError;
+use datafusion::arrow::ipc::CompressionType;
+use datafusion::arrow::ipc::reader::FileReader;
+use datafusion::arrow::ipc::writer::{FileWriter, IpcWriteOptions};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::names::{RunId, Stage};
+use crate::error::{Error, Result};
+use crate::report::{FileKind, FileOutcome, FileStatus, Operation};
+use crate::table::RemovedPart;
+
+/// The key of the header in the schema's metadata.
+const HEADER: &str = "iceberg-maintenance";
+/// What `field` says of a file's row.
+const FILE: &str = "file";
+/// The layout of journal files. A higher one is refused.
+const FORMAT: u32 = 1;
+
+/// What holds for a whole run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RunHeader {
+    pub format: u32,
+    pub run: RunId,
+    pub operation: Operation,
+    /// The table's name or location, as messages name it.
+    pub table: String,
+    pub table_uuid: Option<String>,
+    pub location: String,
+    /// The metadata that the plan was made on.
+    pub base_metadata_location: String,
+    pub began_ms: i64,
+    /// Before this the files must stay, ms since the epoch.
+    pub until_ms: Option<i64>,
+    /// Files outside of the table's roots were asked for.
+    pub external_allowed: bool,
+    /// Who ran it, as far as the session or the system says.
+    pub run_by: String,
+    pub product_version: String,
+}
+
+/// What a run is going to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RunRecord {
+    pub header: RunHeader,
+    /// The files that are to go, each [`FileStatus::Planned`].
+    pub files: Vec<FileOutcome>,
+    /// What the commit takes out of the metadata.
+    pub removed: Vec<RemovedPart>,
+}
+
+/// What became of a run so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RunOutcome {
+    pub header: OutcomeHeader,
+    /// What became of files, by their place in the plan.
+    pub files: Vec<(usize, FileStatus)>,
+}
+
+/// What holds for a whole outcome.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OutcomeHeader {
+    pub format: u32,
+    pub run: RunId,
+    pub stage: Stage,
+    pub at_ms: i64,
+    /// What did it: the run itself, or a later call.
+    pub operation: Operation,
+    pub run_by: String,
+    pub product_version: String,
+}
+
+/// A header as it is written, with the hash of all that it describes.
+#[derive(Serialize, Deserialize)]
+struct Sealed<H> {
+    #[serde(flatten)]
+    header: H,
+    hash: String,
+}
+
+impl RunHeader {
+    pub(crate) const FORMAT: u32 = FORMAT;
+}
+
+fn utf8(name: &str, nullable: bool) -> Field {
+    Field::new(name, DataType::Utf8, nullable)
+}
+
+fn plan_fields() -> Vec<Field> {
+    vec![
+        utf8("field", false),
+        utf8("name", true),
+        utf8("content", true),
+        Field::new("file_size_in_bytes", DataType::Int64, true),
+        Field::new("last_modified", DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into())), true),
+        Field::new("snapshot_id", DataType::Int64, true),
+        utf8("reason", true),
+        utf8("json", true),
+    ]
+}
+
+fn outcome_fields() -> Vec<Field> {
+    vec![Field::new("position", DataType::Int64, false), utf8("status", false), utf8("error", true)]
+}
+
+impl RunRecord {
+    /// The content of the plan's file.
+    pub(crate) fn encode(&self) -> Result<Bytes> {
+        seal(&self.header, plan_fields(), self.columns())
+    }
+
+    fn columns(&self) -> Vec<ArrayRef> {
+        let (mut fields, mut names, mut kinds) = (StringBuilder::new(), StringBuilder::new(), StringBuilder::new());
+        let (mut sizes, mut snapshots) = (Int64Builder::new(), Int64Builder::new());
+        let mut modified = TimestampMillisecondBuilder::new().with_timezone("UTC");
+        let (mut reasons, mut jsons) = (StringBuilder::new(), StringBuilder::new());
+        for file in &self.files {
+            fields.append_value(FILE);
+            names.append_value(&file.path);
+            kinds.append_value(file.kind.as_str());
+            sizes.append_option(file.bytes.and_then(|bytes| i64::try_from(bytes).ok()));
+            modified.append_option(file.modified_ms);
+            snapshots.append_option(file.snapshot_id);
+            reasons.append_value(&file.reason);
+            jsons.append_null();
+        }
+        for part in &self.removed {
+            fields.append_value(&part.field);
+            names.append_option(part.name.as_deref());
+            kinds.append_null();
+            sizes.append_null();
+            modified.append_null();
+            snapshots.append_null();
+            reasons.append_null();
+            jsons.append_value(&part.json);
+        }
+        vec![
+            Arc::new(fields.finish()),
+            Arc::new(names.finish()),
+            Arc::new(kinds.finish()),
+            Arc::new(sizes.finish()),
+            Arc::new(modified.finish()),
+            Arc::new(snapshots.finish()),
+            Arc::new(reasons.finish()),
+            Arc::new(jsons.finish()),
+        ]
+    }
+
+    /// Reads a plan's file.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] when it is cut short, edited, of another layout, or none.
+    pub(crate) fn decode(path: &str, bytes: &[u8]) -> Result<Self> {
+        let (header, batches): (RunHeader, _) = unseal(path, bytes, &plan_fields())?;
+        let (mut files, mut removed) = (vec![], vec![]);
+        for batch in &batches {
+            let text = |column: usize, row| optional_text(batch, column, row);
+            let long = |column: usize, row| optional_long(batch, column, row);
+            for row in 0..batch.num_rows() {
+                let field = text(0, row).unwrap_or_default();
+                if field != FILE {
+                    let (name, json) = (text(1, row).map(Into::into), text(7, row).unwrap_or_default().into());
+                    removed.push(RemovedPart { field: field.into(), name, json });
+                    continue;
+                }
+                let times = batch.column(4).as_primitive::<TimestampMillisecondType>();
+                files.push(FileOutcome {
+                    path: text(1, row).unwrap_or_default().into(),
+                    kind: text(2, row).and_then(FileKind::parse).unwrap_or(FileKind::Unknown),
+                    bytes: long(3, row).and_then(|bytes| u64::try_from(bytes).ok()),
+                    modified_ms: times.is_valid(row).then(|| times.value(row)),
+                    snapshot_id: long(5, row),
+                    reason: Cow::Owned(text(6, row).unwrap_or_default().into()),
+                    status: FileStatus::Planned,
+                });
+            }
+        }
+        Ok(Self { header, files, removed })
+    }
+}
+
+impl RunOutcome {
+    /// The content of the outcome's file.
+    pub(crate) fn encode(&self) -> Result<Bytes> {
+        let (mut positions, mut statuses, mut errors) =
+            (Int64Builder::new(), StringBuilder::new(), StringBuilder::new());
+        for (position, status) in &self.files {
+            positions.append_value(i64::try_from(*position).unwrap_or(i64::MAX));
+            statuses.append_value(status.as_str());
+            errors.append_option(match status {
+                FileStatus::Failed(why) => Some(why.as_str()),
+                FileStatus::Spared(why) => Some(why.explanation()),
+                _ => None,
+            });
+        }
+        let columns: Vec<ArrayRef> =
+            vec![Arc::new(positions.finish()), Arc::new(statuses.finish()), Arc::new(errors.finish())];
+        seal(&self.header, outcome_fields(), columns)
+    }
+}
+
+/// What an outcome says of a file, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NotedStatus {
+    pub status: String,
+    pub error: Option<String>,
+}
+
+/// Reads an outcome's file: its header, and what became of files by their place in the plan.
+///
+/// # Errors
+/// As [`RunRecord::decode`].
+pub(crate) fn decode_outcome(path: &str, bytes: &[u8]) -> Result<(OutcomeHeader, HashMap<usize, NotedStatus>)> {
+    let (header, batches): (OutcomeHeader, _) = unseal(path, bytes, &outcome_fields())?;
+    let mut files = HashMap::new();
+    for batch in &batches {
+        for row in 0..batch.num_rows() {
+            let position = optional_long(batch, 0, row).and_then(|position| usize::try_from(position).ok());
+            let status = optional_text(batch, 1, row).unwrap_or_default().to_string();
+            let error = optional_text(batch, 2, row).map(Into::into);
+            files.extend(position.map(|position| (position, NotedStatus { status, error })));
+        }
+    }
+    Ok((header, files))
+}
+
+fn optional_text(batch: &RecordBatch, column: usize, row: usize) -> Option<&str> {
+    let values = batch.column(column).as_string::<i32>();
+    values.is_valid(row).then(|| values.value(row))
+}
+
+fn optional_long(batch: &RecordBatch, column: usize, row: usize) -> Option<i64> {
+    let values = batch.column(column).as_primitive::<Int64Type>();
+    values.is_valid(row).then(|| values.value(row))
+}
+
+/// Writes header and rows, with the hash of both in the header.
+fn seal(header: &impl Serialize, fields: Vec<Field>, columns: Vec<ArrayRef>) -> Result<Bytes> {
+    let rows = RecordBatch::try_new(Arc::new(Schema::new(fields.clone())), columns)?;
+    let hash = hash(&serde_json::to_value(header).map_err(as_arrow)?, std::slice::from_ref(&rows));
+    let sealed = serde_json::to_string(&Sealed { header, hash }).map_err(as_arrow)?;
+    let schema: SchemaRef = Arc::new(Schema::new_with_metadata(fields, [(HEADER.to_string(), sealed)].into()));
+    let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::ZSTD))?;
+    let mut content = Vec::new();
+    let mut writer = FileWriter::try_new_with_options(&mut content, &schema, options)?;
+    writer.write(&RecordBatch::try_new(Arc::clone(&schema), rows.columns().to_vec())?)?;
+    writer.finish()?;
+    drop(writer);
+    Ok(content.into())
+}
+
+fn as_arrow(error: serde_json::Error) -> ArrowError {
+    ArrowError::JsonError(error.to_string())
+}
+
+/// Reads what [`seal`] wrote.
+fn unseal<H: Serialize + for<'de> Deserialize<'de>>(
+    path: &str,
+    bytes: &[u8],
+    fields: &[Field],
+) -> Result<(H, Vec<RecordBatch>)> {
+    let malformed = |why: String| Error::Malformed { what: "a journal of a maintenance run", path: path.into(), why };
+    let reader = FileReader::try_new(Cursor::new(bytes), None).map_err(|error| malformed(error.to_string()))?;
+    let schema = reader.schema();
+    let header = schema.metadata().get(HEADER).ok_or_else(|| malformed("it has no header".into()))?;
+    let version: Format = serde_json::from_str(header).map_err(|error| malformed(error.to_string()))?;
+    if version.format > FORMAT {
+        return Err(malformed(format!(
+            "its layout is version {}, and {FORMAT} is known here: update iceberg-maintenance",
+            version.format
+        )));
+    }
+    let Sealed { header, hash: stated } =
+        serde_json::from_str::<Sealed<H>>(header).map_err(|error| malformed(error.to_string()))?;
+    if schema.fields().iter().map(AsRef::as_ref).ne(fields) {
+        return Err(malformed("its columns are not those of a journal".into()));
+    }
+    let batches = reader.collect::<std::result::Result<Vec<_>, _>>().map_err(|error| malformed(error.to_string()))?;
+    let value = serde_json::to_value(&header).map_err(|error| malformed(error.to_string()))?;
+    if hash(&value, &batches) != stated {
+        return Err(malformed("its hash does not match its content, so it was changed after it was written".into()));
+    }
+    Ok((header, batches))
+}
+
+#[derive(Deserialize)]
+struct Format {
+    format: u32,
+}
+
+/// SHA-256 over the header (its keys in order) and all values of the rows.
+fn hash(header: &serde_json::Value, batches: &[RecordBatch]) -> String {
+    let mut hasher = Sha256::new();
+    hasher.update(header.to_string());
+    for batch in batches {
+        for column in batch.columns() {
+            let nulls: Vec<u8> = (0..column.len()).map(|row| u8::from(column.is_valid(row))).collect();
+            hasher.update(nulls);
+            match column.data_type() {
+                DataType::Utf8 => column.as_string::<i32>().iter().flatten().for_each(|value| {
+                    hasher.update(value.len().to_le_bytes());
+                    hasher.update(value);
+                }),
+                DataType::Int64 => {
+                    column.as_primitive::<Int64Type>().iter().flatten().for_each(|n| hasher.update(n.to_le_bytes()));
+                }
+                _ => column
+                    .as_primitive::<TimestampMillisecondType>()
+                    .iter()
+                    .flatten()
+                    .for_each(|n| hasher.update(n.to_le_bytes())),
+            }
+        }
+    }
+    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::SkipReason;
+
+    pub(crate) fn record() -> RunRecord {
+        let file = |path: &str, bytes, modified_ms| FileOutcome {
+            path: path.into(),
+            kind: FileKind::PositionDeletes,
+            bytes,
+            modified_ms,
+            snapshot_id: Some(9_007_199_254_740_993),
+            reason: Cow::Borrowed("only expired snapshots have it"),
+            status: FileStatus::Planned,
+        };
+        RunRecord {
+            header: RunHeader {
+                format: FORMAT,
+                run: RunId::new(1_781_524_800_000),
+                operation: Operation::ExpireSnapshots,
+                table: "db.t".into(),
+                table_uuid: Some("u".into()),
+                location: "s3://b/t".into(),
+                base_metadata_location: "s3://b/t/metadata/v1.metadata.json".into(),
+                began_ms: 1_781_524_800_000,
+                until_ms: None,
+                external_allowed: false,
+                run_by: "somebody".into(),
+                product_version: "0.1.0".into(),
+            },
+            files: vec![file("s3://b/t/data/a%20b", Some(7), None), file("s3://b/t/data/ü", None, Some(3))],
+            removed: vec![
+                RemovedPart { field: "refs".into(), name: Some("old".into()), json: r#"{"snapshot-id":1}"#.into() },
+                RemovedPart { field: "snapshots".into(), name: None, json: r#"{"snapshot-id":1, "x":1.50}"#.into() },
+            ],
+        }
+    }
+
+    #[test]
+    fn a_plan_is_read_as_it_was_written() {
+        let record = record();
+        assert_eq!(RunRecord::decode("p", &record.encode().unwrap()).unwrap(), record);
+        let empty = RunRecord { files: vec![], removed: vec![], ..record };
+        assert_eq!(RunRecord::decode("p", &empty.encode().unwrap()).unwrap(), empty);
+    }
+
+    #[test]
+    fn an_outcome_says_what_became_of_each_file() {
+        let header = OutcomeHeader {
+            format: FORMAT,
+            run: RunId::new(5),
+            stage: Stage::Partial,
+            at_ms: 6,
+            operation: Operation::ExpireSnapshots,
+            run_by: "somebody".into(),
+            product_version: "0.1.0".into(),
+        };
+        let files = vec![
+            (0, FileStatus::Deleted),
+            (2, FileStatus::Failed("denied".into())),
+            (3, FileStatus::Spared(SkipReason::LiveAgain)),
+        ];
+        let outcome = RunOutcome { header: header.clone(), files };
+        let (read, files) = decode_outcome("p", &outcome.encode().unwrap()).unwrap();
+        let noted = |status: &str, error: Option<&str>| {
+            Some(NotedStatus { status: status.into(), error: error.map(Into::into) })
+        };
+        assert_eq!(read, header);
+        assert_eq!(files.get(&0).cloned(), noted("deleted", None));
+        assert_eq!(files.get(&1), None);
+        assert_eq!(files.get(&2).cloned(), noted("failed", Some("denied")));
+        assert_eq!(files.get(&3).cloned(), noted("spared", Some("became live again after the plan was made")));
+    }
+
+    #[test]
+    fn a_file_that_was_cut_short_or_changed_is_refused() {
+        let record = record();
+        let content = record.encode().unwrap();
+        for length in [0, 1, 8, content.len() / 2, content.len() - 1] {
+            let error = RunRecord::decode("p", &content[..length]).unwrap_err();
+            assert!(error.is_about_the_file(), "{error}");
+        }
+        let mut other = record.clone();
+        other.files[0].path = "s3://b/t/data/live".into();
+        let forged = Sealed { header: &record.header, hash: hash(&serde_json::to_value(&record.header).unwrap(), &[]) };
+        let schema = Schema::new_with_metadata(
+            plan_fields(),
+            [(HEADER.to_string(), serde_json::to_string(&forged).unwrap())].into(),
+        );
+        let mut content = Vec::new();
+        let mut writer = FileWriter::try_new(&mut content, &schema).unwrap();
+        writer.write(&RecordBatch::try_new(Arc::new(schema), other.columns()).unwrap()).unwrap();
+        writer.finish().unwrap();
+        drop(writer);
+        let error = RunRecord::decode("p", &content).unwrap_err().to_string();
+        assert!(error.contains("changed after it was written"), "{error}");
+    }
+}

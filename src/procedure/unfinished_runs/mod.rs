@@ -1,0 +1,157 @@
+//! `resume_maintenance` and `purge_deferred_files`: the end of runs that the journal has no end of.
+//!
+//! Both do the same to different runs: what is left of a run's plan is checked against the newest metadata and deleted.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::SchemaRef;
+
+use super::{Arguments, BoundCall, CallOutcome, Parameter, ParameterKind, Procedure, parameter, require_gc};
+use crate::deletion::Limits;
+use crate::error::Result;
+use crate::journal::{RunId, Unfinished, Which};
+use crate::maintenance::RunContext;
+use crate::options::MaintenanceOptions;
+use crate::report::{Metrics, Operation, Output, Report};
+
+/// `resume_maintenance`: runs that were cut short, or whose deletes failed.
+#[derive(Debug)]
+pub(crate) struct ResumeMaintenanceProcedure;
+
+/// `purge_deferred_files`: runs that put the deletion of their files off.
+#[derive(Debug)]
+pub(crate) struct PurgeDeferredFilesProcedure;
+
+#[derive(Debug, Clone)]
+struct UnfinishedRunsCall {
+    operation: Operation,
+    table: String,
+    which: Which,
+    limits: Limits,
+    output: Output,
+    dry_run: bool,
+    described: String,
+}
+
+impl UnfinishedRunsCall {
+    fn new(operation: Operation, arguments: &Arguments, which: Which) -> Result<Self> {
+        Ok(Self {
+            operation,
+            table: arguments.table()?,
+            which: Which { run: run_argument(arguments)?, ..which },
+            limits: Limits {
+                max_delete_count: arguments.integer("max_delete_count").map(i64::unsigned_abs),
+                ..Default::default()
+            },
+            output: arguments.output(),
+            dry_run: arguments.boolean("dry_run").unwrap_or(false),
+            described: arguments.describe(),
+        })
+    }
+}
+
+/// The run that a call names.
+pub(super) fn run_argument(arguments: &Arguments) -> Result<Option<RunId>> {
+    let Some(text) = arguments.text("run") else { return Ok(None) };
+    let unknown = || {
+        arguments.error(format!(
+            "run = '{text}' is no name of a run, such as 20260131T120000000Z-0123abcd; maintenance_log shows them"
+        ))
+    };
+    RunId::parse(&text).ok_or_else(unknown).map(Some)
+}
+
+impl Procedure for ResumeMaintenanceProcedure {
+    fn name(&self) -> &'static str {
+        "resume_maintenance"
+    }
+
+    fn parameters(&self) -> &'static [Parameter] {
+        RESUME_PARAMETERS
+    }
+
+    fn bind(&self, arguments: Arguments, _options: &MaintenanceOptions) -> Result<Arc<dyn BoundCall>> {
+        let which = Which { interrupted: true, due: true, ..Default::default() };
+        Ok(Arc::new(UnfinishedRunsCall::new(Operation::ResumeMaintenance, &arguments, which)?))
+    }
+}
+
+impl Procedure for PurgeDeferredFilesProcedure {
+    fn name(&self) -> &'static str {
+        "purge_deferred_files"
+    }
+
+    fn parameters(&self) -> &'static [Parameter] {
+        PURGE_PARAMETERS
+    }
+
+    fn bind(&self, arguments: Arguments, _options: &MaintenanceOptions) -> Result<Arc<dyn BoundCall>> {
+        let not_due = arguments.boolean("ignore_window").unwrap_or(false);
+        let which = Which { due: true, not_due, ..Default::default() };
+        Ok(Arc::new(UnfinishedRunsCall::new(Operation::PurgeDeferredFiles, &arguments, which)?))
+    }
+}
+
+#[async_trait]
+impl BoundCall for UnfinishedRunsCall {
+    fn schema(&self) -> SchemaRef {
+        self.output.schema(self.operation)
+    }
+
+    fn dry_run(&self) -> bool {
+        self.dry_run
+    }
+
+    fn as_dry_run(&self) -> Arc<dyn BoundCall> {
+        Arc::new(Self { dry_run: true, ..self.clone() })
+    }
+
+    fn describe(&self) -> String {
+        self.described.clone()
+    }
+
+    async fn run(&self, context: RunContext) -> Result<CallOutcome> {
+        let started = Instant::now();
+        let handle = context.maintenance.resolve(&self.table)?;
+        let table = handle.load(&context.task.runtime_env()).await?;
+        require_gc(&table, "delete the files of earlier runs")?;
+        let unfinished = Unfinished::of(&table, &handle, &self.which, &self.limits, &context).await?;
+        let finished = match self.dry_run {
+            true => unfinished.preview(),
+            false => unfinished.finish(self.operation, &context).await?,
+        };
+        let retained_snapshots_count = table.metadata.snapshots().len() as u64;
+        let metrics = Metrics { dry_run: self.dry_run, retained_snapshots_count, ..Default::default() };
+        let (operation, notices) = (self.operation, table.notices);
+        let mut report = Report { operation, table: table.name, metrics, files: vec![], snapshots: vec![], notices };
+        report.absorb(finished);
+        CallOutcome::of_report(report, self.output, started)
+    }
+}
+
+const TABLE: Parameter = Parameter {
+    aliases: &["table_name"],
+    ..parameter("table", ParameterKind::Table, Some(0), "the table: a registered name or a location")
+};
+const RUN: Parameter = Parameter {
+    execute_position: Some(0),
+    ..parameter("run", ParameterKind::Text, Some(1), "only this run, as maintenance_log names it")
+};
+const DRY_RUN: Parameter = parameter("dry_run", ParameterKind::Boolean, None, "report, change nothing");
+const MAX_DELETE_COUNT: Parameter =
+    parameter("max_delete_count", ParameterKind::Integer(0), None, "refuse a run that has more files than this left");
+const OUTPUT: Parameter =
+    parameter("output", ParameterKind::Choice(&["metrics", "columns", "files"]), None, "which rows to return");
+
+const RESUME_PARAMETERS: &[Parameter] = &[TABLE, RUN, DRY_RUN, MAX_DELETE_COUNT, OUTPUT];
+
+const PURGE_PARAMETERS: &[Parameter] = &[
+    TABLE,
+    RUN,
+    parameter("ignore_window", ParameterKind::Boolean, None, "also files whose recovery window has not passed"),
+    DRY_RUN,
+    MAX_DELETE_COUNT,
+    OUTPUT,
+];

@@ -1,0 +1,406 @@
+//! The journal of runs: what it says, what is finished by it, what is put off, and that it decides nothing.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use iceberg_maintenance::fixtures::{History, Ref, Table, uuid_of};
+use tempfile::TempDir;
+
+use crate::support::{MetricRows, Row, Session, disk, files, set_modified, unchanged};
+
+const DAY_MS: i64 = 24 * 3600 * 1000;
+const BEGIN_MS: i64 = 1_700_000_000_000;
+/// All snapshots but the newest are old by then.
+const NOW_MS: i64 = BEGIN_MS + 30 * DAY_MS;
+
+/// A table on disk whose first two snapshots expire: with them go `a`, two manifest lists and a manifest.
+struct Scene {
+    _guard: TempDir,
+    folder: PathBuf,
+    before: BTreeSet<String>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    fn with(more: impl FnOnce(&mut History)) -> Self {
+        let guard = tempfile::tempdir().unwrap();
+        let folder = guard.path().canonicalize().unwrap().join("t");
+        let mut history = History::new(Table { last_updated_ms: BEGIN_MS, ..Table::new(2) });
+        history.append(BEGIN_MS + DAY_MS, ["a", "b"]);
+        history.overwrite(BEGIN_MS + 2 * DAY_MS, ["a"], ["c"]);
+        history.append(BEGIN_MS + 3 * DAY_MS, ["d"]);
+        more(&mut history);
+        history.build().write(&folder).unwrap();
+        let before = files(&disk(&folder));
+        Self { _guard: guard, folder, before }
+    }
+
+    fn at(&self, now_ms: i64) -> Session {
+        Session::new(Some(now_ms))
+    }
+
+    fn call(&self, procedure: &str, more: &str) -> String {
+        format!("CALL system.{procedure}(table => '{}'{more})", self.folder.display())
+    }
+
+    async fn run_at(&self, now_ms: i64, procedure: &str, more: &str) -> MetricRows {
+        self.at(now_ms).metrics(&self.call(procedure, more)).await.unwrap()
+    }
+
+    async fn log(&self, now_ms: i64, more: &str) -> Vec<Row> {
+        let sql = format!("SELECT * FROM maintenance_log('{}'{more})", self.folder.display());
+        self.at(now_ms).rows(&sql).await.unwrap()
+    }
+
+    fn gone(&self) -> BTreeSet<String> {
+        self.before.difference(&self.files()).cloned().collect()
+    }
+
+    fn files(&self) -> BTreeSet<String> {
+        files(&disk(&self.folder))
+    }
+
+    fn journal(&self) -> PathBuf {
+        self.folder.join("metadata/_maintenance")
+    }
+
+    fn journal_files(&self) -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir(self.journal()) else { return vec![] };
+        let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+        files.sort();
+        files
+    }
+}
+
+fn text<'a>(row: &'a Row, column: &str) -> &'a str {
+    row[column].as_deref().unwrap_or("NULL")
+}
+
+fn remove(path: &Path) {
+    fs::remove_file(path).unwrap();
+}
+
+#[tokio::test]
+async fn a_run_is_in_the_log_with_its_files_and_what_it_took_out_of_the_metadata() {
+    let scene = Scene::with(|history| {
+        history.set_ref("old", Ref::tag(1).max_ref_age_ms(DAY_MS));
+    });
+    let metrics = scene.run_at(NOW_MS, "expire_snapshots", "").await;
+    let [run] = &scene.log(NOW_MS, "").await[..] else { panic!("one run") };
+    assert_eq!(text(run, "operation"), "expire_snapshots");
+    assert_eq!(text(run, "status"), "done");
+    let count = |name: &str| text(run, name).parse::<i64>().unwrap();
+    assert_eq!(count("files_count"), metrics["deleted_files_count"]);
+    assert_eq!(count("deleted_files_count"), metrics["deleted_files_count"]);
+    assert_eq!(count("bytes"), metrics["deleted_bytes"]);
+    assert_eq!((count("removed_snapshots_count"), count("removed_refs_count")), (2, 1));
+    let files = scene.log(NOW_MS, ", output => 'files'").await;
+    let prefix = format!("{}/", scene.folder.display());
+    let named = files.iter().map(|row| text(row, "file_path").replace(&prefix, "")).collect::<BTreeSet<_>>();
+    assert_eq!(named, scene.gone());
+    assert!(files.iter().all(|row| text(row, "status") == "deleted"), "{files:?}");
+    let parts = scene.log(NOW_MS, ", output => 'metadata'").await;
+    let fields: Vec<_> = parts.iter().map(|row| (text(row, "field"), text(row, "name"))).collect();
+    assert!(fields.contains(&("refs", "old")) && fields.contains(&("snapshots", "NULL")), "{fields:?}");
+}
+
+#[tokio::test]
+async fn dry_runs_runs_without_work_and_refused_calls_write_no_journal() {
+    let scene = Scene::new();
+    let before = disk(&scene.folder);
+    let session = scene.at(NOW_MS);
+    session.run(&scene.call("expire_snapshots", ", dry_run => true")).await.unwrap();
+    session.run(&scene.call("expire_snapshots", ", max_delete_count => 1")).await.unwrap_err();
+    session.run(&scene.call("remove_orphan_files", "")).await.unwrap();
+    session.run(&scene.call("resume_maintenance", "")).await.unwrap();
+    unchanged("nothing to do", &before, &disk(&scene.folder)).unwrap();
+    scene.run_at(NOW_MS, "expire_snapshots", "").await;
+    let after = disk(&scene.folder);
+    for procedure in ["expire_snapshots", "remove_orphan_files", "resume_maintenance", "purge_deferred_files"] {
+        scene.run_at(NOW_MS, procedure, "").await;
+    }
+    unchanged("a second run", &after, &disk(&scene.folder)).unwrap();
+}
+
+#[tokio::test]
+async fn without_a_journal_none_is_written_and_nothing_can_be_put_off() {
+    let scene = Scene::new();
+    let session = scene.at(NOW_MS);
+    session.run("SET iceberg_maintenance.journal = 'off'").await.unwrap();
+    let error = session.run(&scene.call("expire_snapshots", ", deferred => '1d'")).await.unwrap_err();
+    assert!(error.contains("a recovery window needs a journal"), "{error}");
+    session.run(&scene.call("expire_snapshots", "")).await.unwrap();
+    assert!(!scene.gone().is_empty() && scene.journal_files().is_empty());
+}
+
+#[tokio::test]
+async fn a_journal_that_can_not_be_written_stops_the_run_before_its_commit() {
+    let scene = Scene::new();
+    fs::write(scene.journal(), "a file in the way").unwrap();
+    let error = scene.at(NOW_MS).run(&scene.call("expire_snapshots", "")).await.unwrap_err();
+    assert!(error.contains("journal"), "{error}");
+    assert!(scene.gone().is_empty());
+}
+
+/// Makes of a finished run one that died before its first delete.
+fn forget_the_end(scene: &Scene) {
+    for file in scene.journal_files().iter().filter(|file| !file.to_str().unwrap().contains(".plan")) {
+        remove(file);
+    }
+}
+
+#[tokio::test]
+async fn what_a_dead_run_left_is_finished_by_the_next_run_and_both_say_so() {
+    let scene = Scene::new();
+    let dead: Vec<_> = {
+        let kept = scene.before.iter().map(|file| (file.clone(), fs::read(scene.folder.join(file)).unwrap()));
+        let kept: Vec<_> = kept.collect();
+        scene.run_at(NOW_MS, "expire_snapshots", "").await;
+        let gone = scene.gone();
+        kept.into_iter().filter(|(file, _)| gone.contains(file)).collect()
+    };
+    forget_the_end(&scene);
+    for (file, content) in &dead {
+        fs::create_dir_all(scene.folder.join(file).parent().unwrap()).unwrap();
+        fs::write(scene.folder.join(file), content).unwrap();
+    }
+    assert_eq!(text(&scene.log(NOW_MS, "").await[0], "status"), "unfinished");
+    let soon = scene.run_at(NOW_MS + 60_000, "expire_snapshots", "").await;
+    assert_eq!(soon["deleted_files_count"], 0, "it may still be running");
+    let later = NOW_MS + 3_600_000;
+    let dry = scene.run_at(later, "expire_snapshots", ", dry_run => true").await;
+    let orphans = scene.run_at(later, "remove_orphan_files", ", dry_run => true").await;
+    let real = scene.run_at(later, "expire_snapshots", "").await;
+    for metrics in [&dry, &orphans, &real] {
+        assert_eq!(metrics["deleted_files_count"], dead.len() as i64);
+    }
+    assert_eq!(scene.gone(), dead.iter().map(|(file, _)| file.clone()).collect());
+    let log = scene.log(later, "").await;
+    assert_eq!(log.iter().map(|row| text(row, "status")).collect::<Vec<_>>(), ["done"]);
+    let again = scene.run_at(later, "resume_maintenance", "").await;
+    assert_eq!((again["deleted_files_count"], again["already_missing_files_count"]), (0, 0));
+}
+
+#[tokio::test]
+async fn a_file_that_is_live_again_stays_whatever_the_journal_says() {
+    let scene = Scene::new();
+    let backup: Vec<_> =
+        scene.before.iter().map(|file| (file.clone(), fs::read(scene.folder.join(file)).unwrap())).collect();
+    scene.run_at(NOW_MS, "expire_snapshots", "").await;
+    forget_the_end(&scene);
+    // Somebody puts the whole table back as it was, from a backup.
+    let newest = scene.files().into_iter().filter(|file| !scene.before.contains(file)).collect::<Vec<_>>();
+    newest.iter().for_each(|file| remove(&scene.folder.join(file)));
+    for (file, content) in &backup {
+        fs::create_dir_all(scene.folder.join(file).parent().unwrap()).unwrap();
+        fs::write(scene.folder.join(file), content).unwrap();
+    }
+    let later = NOW_MS + 3_600_000;
+    let metrics = scene.run_at(later, "resume_maintenance", "").await;
+    assert_eq!(metrics["deleted_files_count"], 0);
+    assert_eq!(scene.files(), scene.before);
+    assert_eq!(text(&scene.log(later, "").await[0], "status"), "unfinished", "its commit may still come");
+    let next_week = NOW_MS + 7 * DAY_MS;
+    scene.run_at(next_week, "resume_maintenance", "").await;
+    assert_eq!(text(&scene.log(next_week, "").await[0], "status"), "not-committed");
+    assert_eq!(scene.files(), scene.before);
+}
+
+#[tokio::test]
+async fn a_journal_of_another_table_or_one_that_was_edited_deletes_nothing() {
+    let scene = Scene::new();
+    scene.run_at(NOW_MS, "expire_snapshots", ", deferred => '1d'").await;
+    let [plan] = &scene.journal_files()[..] else { panic!("one plan") };
+    let content = fs::read(plan).unwrap();
+    let later = NOW_MS + 2 * DAY_MS;
+    let other = Scene::with(|history| {
+        history.table_mut().uuid = Some(uuid_of("other"));
+    });
+    fs::create_dir_all(other.journal()).unwrap();
+    fs::write(other.journal().join(plan.file_name().unwrap()), &content).unwrap();
+    let before = other.files();
+    let metrics = other.run_at(later, "purge_deferred_files", "").await;
+    assert_eq!((metrics["deleted_files_count"], other.files()), (0, before));
+    for position in (0..content.len()).step_by(7) {
+        let mut edited = content.clone();
+        edited[position] ^= 0x41;
+        fs::write(plan, &edited).unwrap();
+        let dry = scene.at(later).metrics(&scene.call("purge_deferred_files", ", dry_run => true")).await.unwrap();
+        // Bytes that mean nothing (padding) may change; anything else makes the journal useless.
+        assert!([0, 4].contains(&dry["deleted_files_count"]), "byte {position}");
+    }
+    fs::write(plan, &content[..content.len() / 2]).unwrap();
+    let named = text(&scene.log(later, "").await[0], "status").to_string();
+    assert_eq!(named, "unreadable");
+    let error = scene.at(later).run(&scene.call("purge_deferred_files", &run_of(plan))).await.unwrap_err();
+    assert!(error.contains("can't be read as a journal"), "{error}");
+    assert!(scene.gone().is_empty());
+}
+
+fn run_of(plan: &Path) -> String {
+    let name = plan.file_name().unwrap().to_str().unwrap();
+    format!(", run => '{}'", name.split_once('.').unwrap().0)
+}
+
+#[tokio::test]
+async fn deferred_files_stay_until_their_window_has_passed_and_go_with_the_next_run() {
+    let scene = Scene::new();
+    let dry = scene.run_at(NOW_MS, "expire_snapshots", ", deferred => '14 days', dry_run => true").await;
+    let metrics = scene.run_at(NOW_MS, "expire_snapshots", ", deferred => '14 days'").await;
+    for metrics in [&dry, &metrics] {
+        assert_eq!((metrics["deleted_files_count"], metrics["deferred_files_count"]), (0, 4));
+        assert!(metrics["deferred_bytes"] > 0);
+        assert_eq!(metrics["deleted_snapshots_count"], 2);
+    }
+    assert!(scene.gone().is_empty());
+    let almost = NOW_MS + 13 * DAY_MS;
+    assert_eq!(text(&scene.log(almost, "").await[0], "status"), "deferred");
+    for procedure in ["expire_snapshots", "purge_deferred_files", "resume_maintenance"] {
+        assert_eq!(scene.run_at(almost, procedure, "").await["deleted_files_count"], 0, "{procedure}");
+    }
+    // For orphan removal the files are unreferenced and old, but promised.
+    for file in &scene.before {
+        set_modified(&scene.folder.join(file), u64::try_from(BEGIN_MS).unwrap());
+    }
+    let orphans = scene.run_at(almost, "remove_orphan_files", "").await;
+    assert_eq!((orphans["deleted_files_count"], orphans["skipped_recoverable_files_count"]), (0, 4));
+    assert!(scene.gone().is_empty());
+    let due = NOW_MS + 15 * DAY_MS;
+    assert_eq!(text(&scene.log(due, "").await[0], "status"), "due");
+    let purged = scene.run_at(due, "expire_snapshots", "").await;
+    assert_eq!(purged["deleted_files_count"], 4);
+    assert_eq!(scene.gone().len(), 4);
+    assert_eq!(text(&scene.log(due, "").await[0], "status"), "done");
+}
+
+#[tokio::test]
+async fn purging_goes_by_run_and_can_leave_the_window_aside() {
+    let scene = Scene::new();
+    scene.run_at(NOW_MS, "expire_snapshots", ", snapshot_ids => [1], deferred => '14d'").await;
+    scene.run_at(NOW_MS + 1, "expire_snapshots", ", snapshot_ids => [2], deferred => '14d'").await;
+    let runs: Vec<_> = scene.log(NOW_MS, "").await.iter().map(|row| text(row, "run").to_string()).collect();
+    let [first, _] = &runs[..] else { panic!("two runs: {runs:?}") };
+    let named = format!(", run => '{first}', ignore_window => true");
+    let dry = scene.run_at(NOW_MS, "purge_deferred_files", &format!("{named}, dry_run => true")).await;
+    let metrics = scene.run_at(NOW_MS, "purge_deferred_files", &named).await;
+    assert_eq!(dry["deleted_files_count"], metrics["deleted_files_count"]);
+    assert_eq!(scene.gone().len() as i64, metrics["deleted_files_count"]);
+    let statuses: Vec<_> = scene.log(NOW_MS, "").await.iter().map(|row| text(row, "status").to_string()).collect();
+    assert_eq!(statuses, ["done", "deferred"]);
+    let unknown = scene.at(NOW_MS).run(&scene.call("purge_deferred_files", ", run => '20260131T120000000Z-0123abcd'"));
+    assert!(unknown.await.unwrap_err().contains("has no run 20260131T120000000Z-0123abcd"));
+    let nonsense = scene.at(NOW_MS).run(&scene.call("purge_deferred_files", ", run => 'yesterday'")).await;
+    assert!(nonsense.unwrap_err().contains("is no name of a run"));
+}
+
+#[tokio::test]
+async fn a_table_or_a_session_may_have_a_window_and_the_call_beats_both() {
+    let with_window = |history: &mut History| {
+        history.table_mut().properties.insert("maintenance.recovery-window".into(), "7 days".into());
+    };
+    let scene = Scene::with(with_window);
+    assert_eq!(scene.run_at(NOW_MS, "expire_snapshots", "").await["deferred_files_count"], 4);
+    let scene = Scene::with(with_window);
+    let metrics = scene.run_at(NOW_MS, "expire_snapshots", ", deferred => '0s'").await;
+    assert_eq!((metrics["deferred_files_count"], metrics["deleted_files_count"]), (0, 4));
+    let scene = Scene::new();
+    let session = scene.at(NOW_MS);
+    session.run("SET iceberg_maintenance.recovery_window = '1d'").await.unwrap();
+    let metrics = session.metrics(&scene.call("expire_snapshots", "")).await.unwrap();
+    assert_eq!((metrics["deferred_files_count"], metrics["deleted_files_count"]), (4, 0));
+    let broken = Scene::with(|history| {
+        history.table_mut().properties.insert("maintenance.recovery-window".into(), "a while".into());
+    });
+    let error = broken.at(NOW_MS).run(&broken.call("expire_snapshots", "")).await.unwrap_err();
+    assert!(error.contains("maintenance.recovery-window = 'a while'"), "{error}");
+}
+
+#[tokio::test]
+async fn orphans_can_be_put_off_too() {
+    let scene = Scene::new();
+    let stray = scene.folder.join("data/stray.parquet");
+    fs::write(&stray, "x").unwrap();
+    set_modified(&stray, u64::try_from(BEGIN_MS).unwrap());
+    let metrics = scene.run_at(NOW_MS, "remove_orphan_files", ", deferred => '3d'").await;
+    assert_eq!((metrics["deferred_files_count"], metrics["deleted_files_count"]), (1, 0));
+    let again = scene.run_at(NOW_MS + DAY_MS, "remove_orphan_files", "").await;
+    assert_eq!((again["skipped_recoverable_files_count"], again["deleted_files_count"]), (1, 0));
+    assert!(stray.exists());
+    // A file that was written again is another one.
+    let due = NOW_MS + 4 * DAY_MS;
+    set_modified(&stray, u64::try_from(due - 1).unwrap());
+    let metrics = scene.run_at(due, "purge_deferred_files", "").await;
+    assert_eq!((metrics["skipped_too_young_count"], metrics["deleted_files_count"]), (1, 0));
+    assert!(stray.exists());
+}
+
+#[tokio::test]
+async fn with_a_window_what_another_tool_let_go_lately_is_no_orphan_yet() {
+    let scene = Scene::new();
+    // As another tool does it that leaves the files behind.
+    let session = scene.at(NOW_MS);
+    session.run("SET iceberg_maintenance.journal = 'off'").await.unwrap();
+    session.run(&scene.call("expire_snapshots", ", delete_files => false")).await.unwrap();
+    for file in &scene.before {
+        set_modified(&scene.folder.join(file), u64::try_from(BEGIN_MS).unwrap());
+    }
+    let later = NOW_MS + 5 * DAY_MS;
+    let dry = scene.run_at(later, "remove_orphan_files", ", dry_run => true").await;
+    assert_eq!(dry["deleted_files_count"], 4);
+    let within = scene.run_at(later, "remove_orphan_files", ", deferred => '10d', dry_run => true").await;
+    assert_eq!((within["skipped_recoverable_files_count"], within["deferred_files_count"]), (4, 0));
+    let beyond = scene.run_at(later, "remove_orphan_files", ", deferred => '2d', dry_run => true").await;
+    assert_eq!((beyond["skipped_recoverable_files_count"], beyond["deferred_files_count"]), (0, 4));
+}
+
+#[tokio::test]
+async fn the_journal_is_no_orphan_and_losing_it_breaks_nothing() {
+    let scene = Scene::new();
+    scene.run_at(NOW_MS, "expire_snapshots", ", deferred => '1d'").await;
+    for file in scene.journal_files() {
+        set_modified(&file, u64::try_from(BEGIN_MS).unwrap());
+    }
+    for more in ["", ", location => 'metadata'", ", location => 'metadata/_maintenance'", ", include_foreign => true"] {
+        let call = scene.call("remove_orphan_files", &format!("{more}, dry_run => true, output => 'files'"));
+        let rows = scene.at(NOW_MS).rows(&call).await.unwrap();
+        assert!(rows.iter().all(|row| !text(row, "file_path").contains("_maintenance")), "{more}: {rows:?}");
+    }
+    scene.journal_files().iter().for_each(|file| remove(file));
+    let due = NOW_MS + 2 * DAY_MS;
+    assert_eq!(scene.run_at(due, "expire_snapshots", "").await["deleted_files_count"], 0);
+    for file in &scene.before {
+        set_modified(&scene.folder.join(file), u64::try_from(BEGIN_MS).unwrap());
+    }
+    assert_eq!(scene.run_at(due, "remove_orphan_files", "").await["deleted_files_count"], 4);
+}
+
+#[tokio::test]
+async fn journals_of_runs_that_are_over_are_kept_for_a_while() {
+    let scene = Scene::new();
+    scene.run_at(NOW_MS, "expire_snapshots", "").await;
+    assert_eq!(scene.journal_files().len(), 2);
+    scene.run_at(NOW_MS + 29 * DAY_MS, "expire_snapshots", "").await;
+    assert_eq!(scene.journal_files().len(), 2);
+    scene.run_at(NOW_MS + 31 * DAY_MS, "expire_snapshots", ", dry_run => true").await;
+    assert_eq!(scene.journal_files().len(), 2);
+    scene.run_at(NOW_MS + 31 * DAY_MS, "expire_snapshots", "").await;
+    assert!(scene.journal_files().is_empty());
+}
+
+#[tokio::test]
+async fn gc_that_is_switched_off_allows_an_expiry_of_metadata_only() {
+    let scene = Scene::with(|history| {
+        history.table_mut().properties.insert("gc.enabled".into(), "false".into());
+    });
+    for more in ["", ", deferred => '1d'"] {
+        let error = scene.at(NOW_MS).run(&scene.call("expire_snapshots", more)).await.unwrap_err();
+        assert!(error.contains("GC is disabled"), "{error}");
+    }
+    let metrics = scene.run_at(NOW_MS, "expire_snapshots", ", delete_files => false").await;
+    assert_eq!((metrics["deleted_snapshots_count"], metrics["left_behind_files_count"]), (2, 4));
+    assert!(scene.gone().is_empty());
+}

@@ -1,0 +1,182 @@
+//! Every operation is killed at every request that it makes of its store, once before the request is carried out and once after
+//! it: from then on the process is dead. A new process must find that no live file is lost, finish what was begun, and
+//! come to the state that there would be without the fault.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use iceberg_maintenance::fixtures::{History, Table};
+use serde_json::Value;
+use url::Url;
+
+use crate::support::Session;
+use crate::table::{Table as ReadTable, plain_path};
+use crate::watched::{WatchedStore, Wrong};
+
+const DAY_MS: i64 = 24 * 3600 * 1000;
+const BEGIN_MS: i64 = 1_700_000_000_000;
+const LOCATION: &str = "s3://bucket/wh/t";
+const STRAYS: [&str; 2] = ["wh/t/data/stray-1.parquet", "wh/t/data/stray-2.parquet"];
+
+/// What is done to the table, in order. The last step is the one that is killed; `again` is what an operator calls
+/// afterwards, on top of `resume_maintenance`.
+struct Operation {
+    before: &'static [&'static str],
+    killed: &'static str,
+    again: &'static str,
+}
+
+const EXPIRE: Operation = Operation {
+    before: &[],
+    killed: "CALL system.expire_snapshots(table => 's3://bucket/wh/t')",
+    again: "CALL system.expire_snapshots(table => 's3://bucket/wh/t')",
+};
+
+const REMOVE_ORPHANS: Operation = Operation {
+    before: &[],
+    killed: "CALL system.remove_orphan_files(table => 's3://bucket/wh/t')",
+    again: "CALL system.remove_orphan_files(table => 's3://bucket/wh/t')",
+};
+
+const DEFER: Operation = Operation {
+    before: &[],
+    killed: "CALL system.expire_snapshots(table => 's3://bucket/wh/t', deferred => '14d')",
+    again: "CALL system.expire_snapshots(table => 's3://bucket/wh/t', deferred => '14d')",
+};
+
+const PURGE: Operation = Operation {
+    before: &["CALL system.expire_snapshots(table => 's3://bucket/wh/t', deferred => '14d')"],
+    killed: "CALL system.purge_deferred_files(table => 's3://bucket/wh/t', ignore_window => true)",
+    again: "CALL system.purge_deferred_files(table => 's3://bucket/wh/t', ignore_window => true)",
+};
+
+/// Snapshots 1 to 3 expire with files of every kind, 4 stays; `old` goes by its age.
+fn table() -> Table {
+    let table = Table { location: Some(LOCATION.into()), last_updated_ms: BEGIN_MS, ..Table::new(2) };
+    let mut history = History::new(table);
+    history.append(BEGIN_MS + DAY_MS, ["a", "b"]);
+    history.overwrite(BEGIN_MS + 2 * DAY_MS, ["a"], ["c"]);
+    history.delete_files(BEGIN_MS + 3 * DAY_MS, ["c"]);
+    history.append(BEGIN_MS + 4 * DAY_MS, ["d"]);
+    history.build()
+}
+
+async fn store() -> WatchedStore {
+    let store = WatchedStore::with_table(&table()).await;
+    for stray in STRAYS {
+        store.add(stray, "x").await;
+    }
+    store
+}
+
+/// A new process.
+fn session(store: &WatchedStore) -> Session {
+    let session = Session::new(Some(chrono::Utc::now().timestamp_millis() + 10 * DAY_MS));
+    session.context.register_object_store(&Url::parse("s3://bucket").unwrap(), Arc::new(store.clone()));
+    session
+}
+
+/// What a table and its folder came to: all keys but the journal's, and what the newest metadata says, without times.
+#[derive(Debug, PartialEq)]
+struct State {
+    keys: BTreeSet<String>,
+    snapshots: BTreeSet<i64>,
+    refs: BTreeSet<String>,
+    log: usize,
+}
+
+impl State {
+    /// Reads the table by other means than the crate's, and makes sure that nothing live is lost.
+    async fn of(store: &WatchedStore, what: &str) -> Self {
+        let keys = store.keys().await;
+        let copy = tempfile::tempdir().unwrap();
+        for key in &keys {
+            let path = copy.path().join("s3:/bucket").join(key);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, store.content(key).await).unwrap();
+        }
+        let read = ReadTable::read(copy.path(), LOCATION);
+        for file in read.referenced().unwrap_or_else(|why| panic!("{what}: {why}")) {
+            let key = plain_path(&file).trim_start_matches('/').to_string();
+            let key = key.strip_prefix("bucket/").unwrap_or(&key);
+            assert!(keys.contains(key) || key.ends_with(".metadata.json"), "{what}: {file} is lost");
+        }
+        let log = read.list("metadata-log").iter().filter(|entry| matches!(entry, Value::Object(_))).count();
+        Self { keys, snapshots: read.snapshot_ids(), refs: read.refs(), log }
+    }
+}
+
+/// Lets so many requests through, gives this answer to the next one, and no other answer than a failure to all that follow.
+fn kill_at(store: &WatchedStore, request: usize, how: Wrong) {
+    let count = AtomicUsize::new(0);
+    store.answer_all_wrongly(move |_, _| match count.fetch_add(1, Ordering::SeqCst) {
+        earlier if earlier < request => None,
+        now if now == request => Some(how),
+        _ => Some(Wrong::Fails),
+    });
+}
+
+async fn prepared(operation: &Operation) -> WatchedStore {
+    let store = store().await;
+    for statement in operation.before {
+        session(&store).run(statement).await.unwrap();
+    }
+    store.take_all_requests();
+    store
+}
+
+async fn is_killed_at(operation: &Operation, request: usize, how: Wrong, without_a_fault: &State) {
+    let what = format!("{} killed at request {request} ({how:?})", operation.killed);
+    let store = prepared(operation).await;
+    kill_at(&store, request, how);
+    // How it ends is of no interest: nobody is there any more to hear of it.
+    let _ = session(&store).run(operation.killed).await;
+    store.recover();
+    State::of(&store, &what).await;
+    let resume = format!("CALL system.resume_maintenance(table => '{LOCATION}')");
+    let resumed = session(&store);
+    resumed.run(&resume).await.unwrap_or_else(|why| panic!("{what}: {why}"));
+    State::of(&store, &what).await;
+    resumed.run(operation.again).await.unwrap_or_else(|why| panic!("{what}: {why}"));
+    assert_eq!(State::of(&store, &what).await, *without_a_fault, "{what}");
+    let log = format!("SELECT status, run FROM maintenance_log('{LOCATION}')");
+    for run in resumed.rows(&log).await.unwrap() {
+        let status = run["status"].as_deref().unwrap();
+        // A plan whose commit never came is closed when it is too late for it.
+        let is_settled = matches!(status, "done" | "deferred" | "unfinished");
+        assert!(is_settled, "{what}: {run:?}");
+    }
+}
+
+async fn survives_every_kill(operation: Operation) {
+    let store = prepared(&operation).await;
+    session(&store).run(operation.killed).await.unwrap();
+    let requests = store.take_all_requests().len();
+    assert!(requests > 10, "{requests}");
+    let without_a_fault = State::of(&store, operation.killed).await;
+    // At once, because a process that waits for a dead store waits long.
+    let kills = (0..requests).flat_map(|request| [(request, Wrong::Fails), (request, Wrong::AnswerLost)]);
+    let kills = kills.map(|(request, how)| is_killed_at(&operation, request, how, &without_a_fault));
+    futures::future::join_all(kills).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expiry_survives_every_kill() {
+    survives_every_kill(EXPIRE).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removal_of_orphans_survives_every_kill() {
+    survives_every_kill(REMOVE_ORPHANS).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deferred_expiry_survives_every_kill() {
+    survives_every_kill(DEFER).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purge_survives_every_kill() {
+    survives_every_kill(PURGE).await;
+}
