@@ -291,8 +291,8 @@ async fn purging_goes_by_run_and_can_leave_the_window_aside() {
     assert_eq!(scene.gone().len() as i64, metrics["deleted_files_count"]);
     let statuses: Vec<_> = scene.log(NOW_MS, "").await.iter().map(|row| text(row, "status").to_string()).collect();
     assert_eq!(statuses, ["done", "deferred"]);
-    let unknown = scene.at(NOW_MS).run(&scene.call("purge_deferred_files", ", run => '20260131T120000000Z-0123abcd'"));
-    assert!(unknown.await.unwrap_err().contains("has no run 20260131T120000000Z-0123abcd"));
+    let unknown = scene.call("purge_deferred_files", ", run => '20260131T120000000Z-0123abcd'");
+    assert!(scene.at(NOW_MS).run(&unknown).await.unwrap_err().contains("has no run 20260131T120000000Z-0123abcd"));
     let nonsense = scene.at(NOW_MS).run(&scene.call("purge_deferred_files", ", run => 'yesterday'")).await;
     assert!(nonsense.unwrap_err().contains("is no name of a run"));
 }
