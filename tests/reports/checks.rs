@@ -108,9 +108,8 @@ pub fn nothing_live_is_gone(after: &Read, place: &Place, before: &Disk, now: &Di
         Err(_) => after.readable_files_of(&all).into_keys().collect(),
     };
     needed.extend(after.statistics_of(&all));
-    let root = format!("{}/", place.root());
-    let relative = needed.iter().filter_map(|path| path.strip_prefix(&root));
-    let lost: Vec<_> = relative.filter(|path| before.contains_key(*path) && !now.contains_key(*path)).collect();
+    let relative = needed.iter().filter_map(|path| place.relative(path));
+    let lost: Vec<_> = relative.filter(|path| before.contains_key(path) && !now.contains_key(path)).collect();
     ensure!(lost.is_empty(), "live files are gone: {lost:?}");
     Ok(())
 }

@@ -9,6 +9,8 @@ mod expiry_snapshots;
 mod orphans;
 mod paths;
 mod races;
+mod scale;
+mod storage;
 
 #[allow(dead_code)]
 #[path = "../it/model.rs"]
