@@ -158,7 +158,12 @@ impl WatchedStore {
         *self.0.rule.lock().unwrap() = None;
     }
 
-    /// The requests since the last look.
+    /// The requests since they were last taken.
+    pub fn requests(&self) -> Vec<(Kind, String)> {
+        self.0.requests.lock().unwrap().clone()
+    }
+
+    /// The same, and forgets them.
     pub fn take_requests(&self) -> Vec<(Kind, String)> {
         std::mem::take(&mut *self.0.requests.lock().unwrap())
     }

@@ -317,9 +317,9 @@ impl Case {
 
         let (disk_before, before) = (place.look().await, place.read().await);
         notices.lock().unwrap().clear();
-        place.take_requests();
+        let earlier = place.requests().len();
         let answer = session.rows(&self.call(&place, "")).await;
-        let requests = place.take_requests();
+        let requests = place.requests().split_off(earlier);
         let notices = std::mem::take(&mut *notices.lock().unwrap());
         let (disk_after, after) = (place.look().await, place.read().await);
         let (rows, error) = match answer {
@@ -375,9 +375,9 @@ impl Case {
             let call = self.call(place, &format!(", dry_run => true{more}"));
             session.rows(&call).await.unwrap_or_else(|error| panic!("the dry run failed: {error}"))
         };
-        place.take_requests();
+        let earlier = place.requests().len();
         let mut dry = Dry { metrics: metrics_of(&rows("").await).unwrap_or_default(), ..Dry::default() };
-        dry.requests = place.take_requests();
+        dry.requests = place.requests().split_off(earlier);
         if !self.statement.contains("output") {
             let text = |row: &Row, name: &str| row[name].clone().unwrap_or_default();
             for row in rows(", output => 'files'").await {

@@ -9,6 +9,7 @@ mod expiry_snapshots;
 mod orphans;
 mod paths;
 mod races;
+
 mod scale;
 mod storage;
 

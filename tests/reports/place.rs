@@ -101,11 +101,11 @@ impl Place {
         }
     }
 
-    /// What was asked of the store since the last look; nothing of a folder.
-    pub fn take_requests(&self) -> Requests {
+    /// What was asked of the store since its requests were last taken; nothing of a folder.
+    pub fn requests(&self) -> Requests {
         match self {
             Place::Folder { .. } => vec![],
-            Place::Store(store, ..) => store.take_requests(),
+            Place::Store(store, ..) => store.requests(),
         }
     }
 
