@@ -39,10 +39,16 @@ impl Names {
     }
 }
 
-/// The table with fields that no reader knows, in the metadata itself, in snapshots and in their summaries.
+/// The table with fields that no reader knows, in the metadata itself, in refs, schemas, snapshots and their summaries.
 pub fn with_unknown_fields(mut table: Table) -> Table {
     let unknown = json!({"of": ["a later", {"version": 4.50, "big": u64::MAX}], "none": null});
     table.extra.entry("x-unknown").or_insert(unknown.clone());
+    for reference in table.refs.iter_mut().flat_map(|refs| refs.values_mut()) {
+        reference.extra.entry("x-unknown").or_insert(unknown.clone());
+    }
+    for schema in &mut table.schemas {
+        schema.extra.entry("x-unknown").or_insert(unknown.clone());
+    }
     for snapshot in table.snapshots.iter_mut().chain(&mut table.dropped_snapshots) {
         snapshot.extra.entry("x-unknown").or_insert(unknown.clone());
         snapshot.summary.entry("x-unknown".into()).or_insert("\u{e9} \"'".into());
