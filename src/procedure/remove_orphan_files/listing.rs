@@ -10,6 +10,7 @@ use datafusion::arrow::datatypes::{DataType, TimeUnit, TimestampMillisecondType}
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
+use crate::catalog::is_codec;
 use crate::error::{Error, Result};
 use crate::maintenance::RunContext;
 use crate::report::FileKind;
@@ -173,7 +174,8 @@ pub(super) fn kind_by_name(path: &str) -> FileKind {
 /// True for names that some table's metadata file may have, however unusual.
 pub(super) fn is_metadata_file(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    ["metadata.json", "metadata.json.gz", "metadata.json.zst"].iter().any(|ending| name.ends_with(ending))
+    let compressed = name.rsplit_once('.').filter(|(_, codec)| is_codec(codec));
+    compressed.map_or(name.as_str(), |(name, _)| name).ends_with("metadata.json")
 }
 
 /// Listed files with their locations, in batches.
