@@ -156,6 +156,7 @@ pub(super) fn kind_by_name(path: &str) -> FileKind {
         return match name {
             _ if name.contains("metadata.json") => FileKind::Metadata,
             _ if name.ends_with(".puffin") || name.ends_with(".stats") => FileKind::Statistics,
+            _ if name.starts_with("partition-stats-") => FileKind::PartitionStatistics,
             _ if name.starts_with("snap-") && name.ends_with(".avro") => FileKind::ManifestList,
             _ if name.ends_with(".avro") => FileKind::Manifest,
             _ => FileKind::Unknown,
@@ -326,6 +327,8 @@ mod tests {
         for (path, kind) in [
             ("/t/metadata/v1.metadata.json", FileKind::Metadata),
             ("/t/metadata/00001-x.gz.metadata.json", FileKind::Metadata),
+            ("/t/metadata/partition-stats-1-u.parquet", FileKind::PartitionStatistics),
+            ("/t/metadata/partition-stats-1-u.avro", FileKind::PartitionStatistics),
             ("/t/metadata/snap-1-2-x.avro", FileKind::ManifestList),
             ("/t/metadata/x-m0.avro", FileKind::Manifest),
             ("/t/metadata/x.stats", FileKind::Statistics),
