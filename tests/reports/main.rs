@@ -6,6 +6,7 @@ mod place;
 
 mod expiry_files;
 mod expiry_snapshots;
+mod formats;
 mod orphans;
 mod paths;
 mod races;
