@@ -10,6 +10,7 @@ mod formats;
 mod orphans;
 mod paths;
 mod races;
+mod results;
 
 #[allow(dead_code)]
 #[path = "../it/model.rs"]
