@@ -87,6 +87,8 @@ pub struct Outcome {
     pub refs: BTreeSet<String>,
     /// The files that are gone, by the names of [`Names`].
     pub gone: BTreeSet<String>,
+    /// How many bytes those files had.
+    pub gone_bytes: i64,
     /// The metric rows; none of a call that failed or returns other rows.
     pub metrics: MetricRows,
     /// The rows of a call that returns no metrics.
@@ -351,6 +353,7 @@ impl Case {
             snapshots: after.snapshot_ids(),
             refs: after.refs(),
             gone: gone.iter().map(|path| names.short(path)).collect(),
+            gone_bytes: gone.iter().map(|path| disk_before[path].bytes as i64).sum(),
             metrics: metrics.unwrap_or_default(),
             rows,
             error,

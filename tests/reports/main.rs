@@ -6,10 +6,11 @@ mod place;
 
 mod expiry_files;
 mod expiry_snapshots;
+mod formats;
 mod orphans;
 mod paths;
 mod races;
-
+mod results;
 mod scale;
 mod storage;
 
