@@ -21,7 +21,8 @@ pub(crate) type Why = String;
 
 const TIMESTAMP_FORMS: &str = "write it as '2026-01-31', '2026-01-31 12:00:00' (session time zone), \
                                '2026-01-31T12:00:00Z' or '2026-01-31 12:00:00+01:00'";
-const DURATION_FORMS: &str = "write it as '7d', '12h', '1d12h30m' or '1.5d' (units y w d h m s ms, in lower case)";
+const DURATION_FORMS: &str =
+    "write it as '7d', '7 days', '1d12h30m' or '1.5d' (units y w d h m s ms or their names, in lower case)";
 
 const MS_PER_DAY: i64 = 86_400_000;
 
@@ -181,12 +182,13 @@ pub(crate) fn parse_duration(text: &str) -> Result<i64, Why> {
     Ok(total)
 }
 
-/// `12h30m` into `12`, `h`, `30m`.
+/// `12h30m` into `12`, `h`, `30m`; blanks around a unit mean nothing.
 fn split_number(text: &str) -> Option<(&str, &str, &str)> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, rest) = text.split_at(digits);
     let unit = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
-    (digits > 0 && unit > 0).then(|| (number, &rest[..unit], &rest[unit..]))
+    let (unit, rest) = (rest[..unit].trim_matches(' '), &rest[unit..]);
+    (digits > 0 && !unit.is_empty()).then_some((number, unit, rest))
 }
 
 /// `1.5d`. The outer option is `None` when the form is wrong, the inner one when the result is too large.
@@ -208,12 +210,12 @@ fn parse_fraction(text: &str) -> Option<Option<i64>> {
 fn unit_ms(unit: &str) -> Option<i64> {
     Some(match unit {
         "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => MS_PER_DAY,
-        "w" => 7 * MS_PER_DAY,
-        "y" => 365 * MS_PER_DAY,
+        "s" | "second" | "seconds" => 1_000,
+        "m" | "minute" | "minutes" => 60_000,
+        "h" | "hour" | "hours" => 3_600_000,
+        "d" | "day" | "days" => MS_PER_DAY,
+        "w" | "week" | "weeks" => 7 * MS_PER_DAY,
+        "y" | "year" | "years" => 365 * MS_PER_DAY,
         _ => return None,
     })
 }
@@ -421,6 +423,9 @@ mod tests {
         for (text, ms) in [
             ("7d", 7 * MS_PER_DAY),
             (" 7d ", 7 * MS_PER_DAY),
+            ("7 days", 7 * MS_PER_DAY),
+            ("1 day 12 hours 1 minute 1s", 129_661_000),
+            ("1.5 weeks", 907_200_000),
             ("0s", 0),
             ("1d12h30m", 131_400_000),
             ("1y1w1d1h1m1s1ms", (365 + 7 + 1) * MS_PER_DAY + 3_661_001),
@@ -443,7 +448,8 @@ mod tests {
             ("1D", "'D' is no unit"),
             ("1mo", "'mo' is no unit"),
             ("5us", "'us' is no unit"),
-            ("7 days", "' days' is no unit"),
+            ("7 moons", "'moons' is no unit"),
+            ("7 Days", "'Days' is no unit"),
             ("12h1d", "longer before the shorter"),
             ("1d1d", "longer before the shorter"),
             ("1h30", "every number needs a unit"),
@@ -455,7 +461,8 @@ mod tests {
             ("99999999999999d", "too long"),
             ("99999999999999999999d", "too long"),
             ("99999999999999.5y", "too long"),
-            ("1 d", "is no unit"),
+            ("1 month", "'month' is no unit"),
+            ("7 days ago", "'days ago' is no unit"),
             ("+1d", "every number needs a unit"),
         ] {
             let error = parse_duration(text).unwrap_err();
@@ -467,7 +474,7 @@ mod tests {
     fn a_duration_where_a_timestamp_is_expected_lies_before_now() {
         assert_eq!(timestamp_from_text("1d12h", zone("UTC"), 200_000_000), Ok(200_000_000 - 129_600_000));
         assert_eq!(timestamp_from_text("1970-01-02", zone("UTC"), 0), Ok(MS_PER_DAY));
-        assert!(timestamp_from_text("7 days", zone("UTC"), 0).unwrap_err().contains("is no unit"));
+        assert!(timestamp_from_text("7 moons", zone("UTC"), 0).unwrap_err().contains("is no unit"));
         assert!(timestamp_from_text("12345", zone("UTC"), 0).unwrap_err().contains("is not a timestamp"));
     }
 

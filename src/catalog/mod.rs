@@ -30,6 +30,7 @@ pub use commit::{CommitOutcome, TableCommit};
 pub use connect::{connect, parse_specification};
 pub use filesystem::FileSystemCatalog;
 pub(crate) use filesystem::{VERSION_HINT, refs_of};
+pub(crate) use metadata_file::is_codec;
 
 use crate::error::{Error, Result};
 use crate::storage::with_stores;

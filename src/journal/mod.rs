@@ -18,7 +18,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use datafusion::execution::TaskContext;
 
-use names::FOLDER;
+use names::{ContentHash, FOLDER};
 pub(crate) use names::{FileName, RunId, Stage};
 pub(crate) use record::{NotedStatus, OutcomeHeader, RunHeader, RunOutcome, RunRecord, decode_outcome};
 pub(crate) use unfinished::{Finished, Unfinished, Which};
@@ -49,12 +49,14 @@ pub(crate) struct JournaledRun {
 }
 
 impl JournaledRun {
-    /// How the run stands; `None` before its first outcome.
+    /// How the run stands; `None` before its first outcome. Two calls may have dealt with it at once: the last word is that
+    /// of the one that came to an end.
     pub(crate) fn stage(&self) -> Option<Stage> {
-        self.outcomes.last().and_then(|name| match name {
+        let stages = self.outcomes.iter().filter_map(|name| match name {
             FileName::Outcome { stage, .. } => Some(*stage),
             FileName::Plan { .. } => None,
-        })
+        });
+        stages.max_by_key(|stage| *stage != Stage::Partial)
     }
 
     /// True when some of its files may still be there.
@@ -102,12 +104,8 @@ impl Journal {
         let mut runs: BTreeMap<RunId, JournaledRun> = BTreeMap::new();
         for name in self.store.file_names(&self.folder).await? {
             let Some(name) = FileName::parse(&name) else { continue };
-            let (FileName::Plan { run, .. } | FileName::Outcome { run, .. }) = &name;
-            let known = runs.entry(run.clone()).or_insert_with(|| JournaledRun {
-                run: run.clone(),
-                plan: None,
-                outcomes: vec![],
-            });
+            let run = name.run().clone();
+            let known = runs.entry(run.clone()).or_insert_with(|| JournaledRun { run, plan: None, outcomes: vec![] });
             match &name {
                 FileName::Plan { .. } => known.plan = Some(name),
                 FileName::Outcome { .. } => known.outcomes.push(name),
@@ -126,11 +124,12 @@ impl Journal {
     /// # Errors
     /// [`Error::Malformed`] when the file was damaged or edited, and when it is another run's.
     pub(crate) async fn plan_of(&self, run: &JournaledRun) -> Result<RunRecord> {
-        let path =
-            self.location(run.plan.as_ref().ok_or_else(|| Error::FileNotFound {
-                path: format!("the plan of run {} in {}", run.run, self.folder),
-            })?);
-        let record = RunRecord::decode(&path.to_string(), &self.store.read(&path).await?)?;
+        let name = run
+            .plan
+            .as_ref()
+            .ok_or_else(|| Error::FileNotFound { path: format!("the plan of run {} in {}", run.run, self.folder) })?;
+        let path = self.location(name);
+        let record = RunRecord::decode(&path.to_string(), &self.store.read(&path).await?, name.hash())?;
         if record.header.run != run.run || record.header.until_ms != run.until_ms() {
             return Err(Error::Malformed {
                 what: "a journal of a maintenance run",
@@ -149,7 +148,7 @@ impl Journal {
         let (mut last, mut files) = (None, std::collections::HashMap::new());
         for name in &run.outcomes {
             let path = self.location(name);
-            let (header, noted) = decode_outcome(&path.to_string(), &self.store.read(&path).await?)?;
+            let (header, noted) = decode_outcome(&path.to_string(), &self.store.read(&path).await?, name.hash())?;
             files.extend(noted);
             last = Some(header);
         }
@@ -216,6 +215,8 @@ pub(crate) struct PlannedRun<'a> {
 pub(crate) struct OpenRun {
     journal: Journal,
     pub run: RunId,
+    /// The plan's file.
+    plan: Option<FileName>,
     /// The next outcome's number.
     number: u32,
     /// Where each file of the plan stands in it, by its path.
@@ -242,8 +243,8 @@ impl Writer {
 impl OpenRun {
     /// How far the store's clock is ahead of the system's, ms. `None` where the store doesn't say when a file was written.
     pub(crate) async fn clock_difference_ms(&self) -> Result<Option<i64>> {
-        let plan = FileName::Plan { run: self.run.clone(), until_ms: self.until_ms };
-        let path = self.journal.location(&plan).path().to_string();
+        let Some(plan) = &self.plan else { return Ok(None) };
+        let path = self.journal.location(plan).path().to_string();
         let look = self.journal.store.look_at(vec![path]).await?;
         let modified_ms = look.into_iter().next().flatten().and_then(|stat| stat.modified_ms);
         Ok(modified_ms.map(|modified_ms| modified_ms.saturating_sub(self.written_at_ms)))
@@ -275,14 +276,14 @@ impl OpenRun {
             product_version: env!("CARGO_PKG_VERSION").into(),
         };
         let places = files.iter().enumerate().map(|(at, file)| (file.path.clone(), at)).collect();
-        let record = RunRecord { header, files, removed: planned.removed };
-        let name = FileName::Plan { run: run.clone(), until_ms: planned.until_ms };
+        let content = RunRecord { header, files, removed: planned.removed }.encode()?;
+        let (until_ms, hash) = (planned.until_ms, ContentHash::of(&content));
+        let plan = FileName::Plan { run: run.clone(), until_ms, hash };
         let written_at_ms = chrono::Utc::now().timestamp_millis();
-        let written = journal.write(&name, record.encode()?).await;
+        let written = journal.write(&plan, content).await;
         written.map_err(|error| cannot_be_written(planned.table, &error))?;
         tracing::info!(table = planned.table.name, run = %run, "the plan is in the journal");
-        let until_ms = planned.until_ms;
-        Ok(Self { journal, run, number: 1, places, writer, until_ms, written_at_ms })
+        Ok(Self { journal, run, plan: Some(plan), number: 1, places, writer, until_ms, written_at_ms })
     }
 
     /// Where it is noted.
@@ -292,8 +293,7 @@ impl OpenRun {
 
     /// The run as a listing of the journal shows it before its first outcome.
     pub(crate) fn as_journaled(&self) -> JournaledRun {
-        let plan = FileName::Plan { run: self.run.clone(), until_ms: self.until_ms };
-        JournaledRun { run: self.run.clone(), plan: Some(plan), outcomes: vec![] }
+        JournaledRun { run: self.run.clone(), plan: self.plan.clone(), outcomes: vec![] }
     }
 
     /// Takes up a run that another call left.
@@ -305,6 +305,7 @@ impl OpenRun {
         Self {
             journal,
             run: run.run.clone(),
+            plan: run.plan.clone(),
             number: number.max().unwrap_or(1),
             places: record.files.iter().enumerate().map(|(at, file)| (file.path.clone(), at)).collect(),
             writer,
@@ -355,8 +356,9 @@ impl OpenRun {
             run_by: self.writer.run_by.clone(),
             product_version: env!("CARGO_PKG_VERSION").into(),
         };
-        let name = FileName::Outcome { run: self.run.clone(), number: self.number, stage };
-        self.journal.write(&name, RunOutcome { header, files }.encode()?).await?;
+        let content = RunOutcome { header, files }.encode()?;
+        let (run, number, hash) = (self.run.clone(), self.number, ContentHash::of(&content));
+        self.journal.write(&FileName::Outcome { run, number, stage, hash }, content).await?;
         self.number = self.number.saturating_add(1);
         Ok(())
     }

@@ -1,13 +1,14 @@
 //! What the files of the journal are called.
 //!
 //! A run has one plan and any number of outcomes, and the names alone say how it stands: one listing tells which runs are
-//! open. The folder's name begins with `_`, so that no engine takes its files for data and Spark's orphan removal passes them
+//! open. A name ends in the SHA-256 of the content: what was cut short or edited is not even decoded. The folder's name begins with `_`, so that no engine takes its files for data and Spark's orphan removal passes them
 //! over; none of the names ends like table metadata or a manifest.
 
 use std::fmt;
 
 use chrono::{DateTime, NaiveDateTime, Utc};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 /// The journal's folder in a table's metadata folder.
 pub(crate) const FOLDER: &str = "_maintenance";
@@ -19,6 +20,27 @@ const UNTIL: &str = "until-";
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct RunId(String);
+
+/// The SHA-256 of a file's content, as hexadecimal digits.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct ContentHash(String);
+
+impl ContentHash {
+    pub(crate) fn of(content: &[u8]) -> Self {
+        Self(Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let is_hash = text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        is_hash.then(|| Self(text.to_string()))
+    }
+}
+
+impl fmt::Display for ContentHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 /// How a run stands, by an outcome of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -38,9 +60,9 @@ pub(crate) enum Stage {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum FileName {
     /// What a run is going to do. `until_ms`: before this its files must stay, ms since the epoch.
-    Plan { run: RunId, until_ms: Option<i64> },
+    Plan { run: RunId, until_ms: Option<i64>, hash: ContentHash },
     /// What became of it. A run may have several; `number` counts them.
-    Outcome { run: RunId, number: u32, stage: Stage },
+    Outcome { run: RunId, number: u32, stage: Stage, hash: ContentHash },
 }
 
 impl RunId {
@@ -84,29 +106,46 @@ impl Stage {
 }
 
 impl FileName {
+    /// Which run it is of.
+    pub(crate) fn run(&self) -> &RunId {
+        let (FileName::Plan { run, .. } | FileName::Outcome { run, .. }) = self;
+        run
+    }
+
+    /// The hash of its content.
+    pub(crate) fn hash(&self) -> &ContentHash {
+        let (FileName::Plan { hash, .. } | FileName::Outcome { hash, .. }) = self;
+        hash
+    }
+
     /// Reads a name; `None` for a file that is none of the journal's.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let (run, rest) = name.strip_suffix(".arrow")?.split_once('.')?;
-        let run = RunId::parse(run)?;
+        let (rest, hash) = rest.split_once('.')?;
+        let (run, hash) = (RunId::parse(run)?, ContentHash::parse(hash)?);
         if let Some(rest) = rest.strip_prefix("plan") {
             let until_ms = match rest {
                 "" => None,
                 rest => Some(from_compact(rest.strip_prefix('-')?.strip_prefix(UNTIL)?)?),
             };
-            return Some(FileName::Plan { run, until_ms });
+            return Some(FileName::Plan { run, until_ms, hash });
         }
         let (number, stage) = rest.split_once('-')?;
         let stage = Stage::ALL.into_iter().find(|known| known.as_str() == stage)?;
-        Some(FileName::Outcome { run, number: number.parse().ok()?, stage })
+        Some(FileName::Outcome { run, number: number.parse().ok()?, stage, hash })
     }
 }
 
 impl fmt::Display for FileName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FileName::Plan { run, until_ms: None } => write!(f, "{run}.plan.arrow"),
-            FileName::Plan { run, until_ms: Some(until) } => write!(f, "{run}.plan-{UNTIL}{}.arrow", compact(*until)),
-            FileName::Outcome { run, number, stage } => write!(f, "{run}.{number:04}-{}.arrow", stage.as_str()),
+            FileName::Plan { run, until_ms: None, hash } => write!(f, "{run}.plan.{hash}.arrow"),
+            FileName::Plan { run, until_ms: Some(until), hash } => {
+                write!(f, "{run}.plan-{UNTIL}{}.{hash}.arrow", compact(*until))
+            }
+            FileName::Outcome { run, number, stage, hash } => {
+                write!(f, "{run}.{number:04}-{}.{hash}.arrow", stage.as_str())
+            }
         }
     }
 }
@@ -130,11 +169,12 @@ mod tests {
         let run = RunId::new(1_781_524_800_123);
         assert!(run.to_string().starts_with("20260615T120000123Z-"), "{run}");
         assert_eq!((RunId::parse(&run.to_string()), run.began_ms()), (Some(run.clone()), 1_781_524_800_123));
+        let hash = ContentHash::of(b"x");
         let names = [
-            FileName::Plan { run: run.clone(), until_ms: None },
-            FileName::Plan { run: run.clone(), until_ms: Some(1_781_524_800_000) },
-            FileName::Outcome { run: run.clone(), number: 1, stage: Stage::NotCommitted },
-            FileName::Outcome { run, number: 12345, stage: Stage::Done },
+            FileName::Plan { run: run.clone(), until_ms: None, hash: hash.clone() },
+            FileName::Plan { run: run.clone(), until_ms: Some(1_781_524_800_000), hash: hash.clone() },
+            FileName::Outcome { run: run.clone(), number: 1, stage: Stage::NotCommitted, hash: hash.clone() },
+            FileName::Outcome { run, number: 12345, stage: Stage::Done, hash },
         ];
         for name in names {
             assert_eq!(FileName::parse(&name.to_string()), Some(name.clone()), "{name}");
@@ -143,16 +183,19 @@ mod tests {
 
     #[test]
     fn other_files_are_none_of_the_journals() {
+        let hash = ContentHash::of(b"x").to_string();
         for name in [
-            "v3.metadata.json",
-            "plan.arrow",
-            "20260615T120000123Z-0123456x.plan.arrow",
-            "20260615T120000Z-01234567.plan.arrow",
-            "20260615T120000123Z-01234567.plan-until-soon.arrow",
-            "20260615T120000123Z-01234567.0001-finished.arrow",
-            "20260615T120000123Z-01234567.plan.arrow.crc",
+            "v3.metadata.json".to_string(),
+            "plan.arrow".to_string(),
+            "20260615T120000123Z-01234567.plan.arrow".to_string(),
+            "20260615T120000123Z-01234567.plan.0123abcd.arrow".to_string(),
+            format!("20260615T120000123Z-0123456x.plan.{hash}.arrow"),
+            format!("20260615T120000Z-01234567.plan.{hash}.arrow"),
+            format!("20260615T120000123Z-01234567.plan-until-soon.{hash}.arrow"),
+            format!("20260615T120000123Z-01234567.0001-finished.{hash}.arrow"),
+            format!("20260615T120000123Z-01234567.plan.{hash}.arrow.crc"),
         ] {
-            assert_eq!(FileName::parse(name), None, "{name}");
+            assert_eq!(FileName::parse(&name), None, "{name}");
         }
     }
 }

@@ -1,14 +1,17 @@
 //! What a journal file holds: a plan or an outcome, as one Arrow file (the IPC file format).
 //!
 //! The rows of a plan are the files that are to go and the parts that the commit takes out of the metadata; what holds for the
-//! whole run is in the schema's metadata. The header has a hash over everything else: a file that was cut short or edited by
-//! hand is refused.
+//! whole run is in the schema's metadata. The file's name has the hash of its content.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::Cursor;
 use std::sync::Arc;
 
+use super::names::{ContentHash, RunId, Stage};
+use crate::error::{Error, Result};
+use crate::report::{FileKind, FileOutcome, FileStatus, Operation};
+use crate::table::RemovedPart;
 use bytes::Bytes;
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, Int64Builder, RecordBatch, StringBuilder, TimestampMillisecondBuilder,
@@ -19,12 +22,6 @@ use datafusion::arrow::ipc::CompressionType;
 use datafusion::arrow::ipc::reader::FileReader;
 use datafusion::arrow::ipc::writer::{FileWriter, IpcWriteOptions};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
-
-use super::names::{RunId, Stage};
-use crate::error::{Error, Result};
-use crate::report::{FileKind, FileOutcome, FileStatus, Operation};
-use crate::table::RemovedPart;
 
 /// The key of the header in the schema's metadata.
 const HEADER: &str = "iceberg-maintenance";
@@ -86,14 +83,6 @@ pub(crate) struct OutcomeHeader {
     pub product_version: String,
 }
 
-/// A header as it is written, with the hash of all that it describes.
-#[derive(Serialize, Deserialize)]
-struct Sealed<H> {
-    #[serde(flatten)]
-    header: H,
-    hash: String,
-}
-
 impl RunHeader {
     pub(crate) const FORMAT: u32 = FORMAT;
 }
@@ -122,7 +111,7 @@ fn outcome_fields() -> Vec<Field> {
 impl RunRecord {
     /// The content of the plan's file.
     pub(crate) fn encode(&self) -> Result<Bytes> {
-        seal(&self.header, plan_fields(), self.columns())
+        write(&self.header, plan_fields(), self.columns())
     }
 
     fn columns(&self) -> Vec<ArrayRef> {
@@ -166,8 +155,8 @@ impl RunRecord {
     ///
     /// # Errors
     /// [`Error::Malformed`] when it is cut short, edited, of another layout, or none.
-    pub(crate) fn decode(path: &str, bytes: &[u8]) -> Result<Self> {
-        let (header, batches): (RunHeader, _) = unseal(path, bytes, &plan_fields())?;
+    pub(crate) fn decode(path: &str, bytes: &[u8], hash: &ContentHash) -> Result<Self> {
+        let (header, batches): (RunHeader, _) = read(path, bytes, hash, &plan_fields())?;
         let (mut files, mut removed) = (vec![], vec![]);
         for batch in &batches {
             let text = |column: usize, row| optional_text(batch, column, row);
@@ -211,7 +200,7 @@ impl RunOutcome {
         }
         let columns: Vec<ArrayRef> =
             vec![Arc::new(positions.finish()), Arc::new(statuses.finish()), Arc::new(errors.finish())];
-        seal(&self.header, outcome_fields(), columns)
+        write(&self.header, outcome_fields(), columns)
     }
 }
 
@@ -226,8 +215,12 @@ pub(crate) struct NotedStatus {
 ///
 /// # Errors
 /// As [`RunRecord::decode`].
-pub(crate) fn decode_outcome(path: &str, bytes: &[u8]) -> Result<(OutcomeHeader, HashMap<usize, NotedStatus>)> {
-    let (header, batches): (OutcomeHeader, _) = unseal(path, bytes, &outcome_fields())?;
+pub(crate) fn decode_outcome(
+    path: &str,
+    bytes: &[u8],
+    hash: &ContentHash,
+) -> Result<(OutcomeHeader, HashMap<usize, NotedStatus>)> {
+    let (header, batches): (OutcomeHeader, _) = read(path, bytes, hash, &outcome_fields())?;
     let mut files = HashMap::new();
     for batch in &batches {
         for row in 0..batch.num_rows() {
@@ -250,32 +243,30 @@ fn optional_long(batch: &RecordBatch, column: usize, row: usize) -> Option<i64> 
     values.is_valid(row).then(|| values.value(row))
 }
 
-/// Writes header and rows, with the hash of both in the header.
-fn seal(header: &impl Serialize, fields: Vec<Field>, columns: Vec<ArrayRef>) -> Result<Bytes> {
-    let rows = RecordBatch::try_new(Arc::new(Schema::new(fields.clone())), columns)?;
-    let hash = hash(&serde_json::to_value(header).map_err(as_arrow)?, std::slice::from_ref(&rows));
-    let sealed = serde_json::to_string(&Sealed { header, hash }).map_err(as_arrow)?;
-    let schema: SchemaRef = Arc::new(Schema::new_with_metadata(fields, [(HEADER.to_string(), sealed)].into()));
+/// Writes header and rows.
+fn write(header: &impl Serialize, fields: Vec<Field>, columns: Vec<ArrayRef>) -> Result<Bytes> {
+    let header = serde_json::to_string(header).map_err(|error| ArrowError::JsonError(error.to_string()))?;
+    let schema: SchemaRef = Arc::new(Schema::new_with_metadata(fields, [(HEADER.to_string(), header)].into()));
     let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::ZSTD))?;
     let mut content = Vec::new();
     let mut writer = FileWriter::try_new_with_options(&mut content, &schema, options)?;
-    writer.write(&RecordBatch::try_new(Arc::clone(&schema), rows.columns().to_vec())?)?;
+    writer.write(&RecordBatch::try_new(Arc::clone(&schema), columns)?)?;
     writer.finish()?;
     drop(writer);
     Ok(content.into())
 }
 
-fn as_arrow(error: serde_json::Error) -> ArrowError {
-    ArrowError::JsonError(error.to_string())
-}
-
-/// Reads what [`seal`] wrote.
-fn unseal<H: Serialize + for<'de> Deserialize<'de>>(
+/// Reads what [`write`] wrote. Nothing is decoded before the hash says that it is that.
+fn read<H: for<'de> Deserialize<'de>>(
     path: &str,
     bytes: &[u8],
+    hash: &ContentHash,
     fields: &[Field],
 ) -> Result<(H, Vec<RecordBatch>)> {
     let malformed = |why: String| Error::Malformed { what: "a journal of a maintenance run", path: path.into(), why };
+    if ContentHash::of(bytes) != *hash {
+        return Err(malformed("its content is not what its name says, so it was cut short or changed".into()));
+    }
     let reader = FileReader::try_new(Cursor::new(bytes), None).map_err(|error| malformed(error.to_string()))?;
     let schema = reader.schema();
     let header = schema.metadata().get(HEADER).ok_or_else(|| malformed("it has no header".into()))?;
@@ -286,49 +277,17 @@ fn unseal<H: Serialize + for<'de> Deserialize<'de>>(
             version.format
         )));
     }
-    let Sealed { header, hash: stated } =
-        serde_json::from_str::<Sealed<H>>(header).map_err(|error| malformed(error.to_string()))?;
+    let header = serde_json::from_str(header).map_err(|error| malformed(error.to_string()))?;
     if schema.fields().iter().map(AsRef::as_ref).ne(fields) {
         return Err(malformed("its columns are not those of a journal".into()));
     }
     let batches = reader.collect::<std::result::Result<Vec<_>, _>>().map_err(|error| malformed(error.to_string()))?;
-    let value = serde_json::to_value(&header).map_err(|error| malformed(error.to_string()))?;
-    if hash(&value, &batches) != stated {
-        return Err(malformed("its hash does not match its content, so it was changed after it was written".into()));
-    }
     Ok((header, batches))
 }
 
 #[derive(Deserialize)]
 struct Format {
     format: u32,
-}
-
-/// SHA-256 over the header (its keys in order) and all values of the rows.
-fn hash(header: &serde_json::Value, batches: &[RecordBatch]) -> String {
-    let mut hasher = Sha256::new();
-    hasher.update(header.to_string());
-    for batch in batches {
-        for column in batch.columns() {
-            let nulls: Vec<u8> = (0..column.len()).map(|row| u8::from(column.is_valid(row))).collect();
-            hasher.update(nulls);
-            match column.data_type() {
-                DataType::Utf8 => column.as_string::<i32>().iter().flatten().for_each(|value| {
-                    hasher.update(value.len().to_le_bytes());
-                    hasher.update(value);
-                }),
-                DataType::Int64 => {
-                    column.as_primitive::<Int64Type>().iter().flatten().for_each(|n| hasher.update(n.to_le_bytes()));
-                }
-                _ => column
-                    .as_primitive::<TimestampMillisecondType>()
-                    .iter()
-                    .flatten()
-                    .for_each(|n| hasher.update(n.to_le_bytes())),
-            }
-        }
-    }
-    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
@@ -372,9 +331,13 @@ mod tests {
     #[test]
     fn a_plan_is_read_as_it_was_written() {
         let record = record();
-        assert_eq!(RunRecord::decode("p", &record.encode().unwrap()).unwrap(), record);
+        let again = |record: &RunRecord| {
+            let content = record.encode().unwrap();
+            RunRecord::decode("p", &content, &ContentHash::of(&content)).unwrap()
+        };
+        assert_eq!(again(&record), record);
         let empty = RunRecord { files: vec![], removed: vec![], ..record };
-        assert_eq!(RunRecord::decode("p", &empty.encode().unwrap()).unwrap(), empty);
+        assert_eq!(again(&empty), empty);
     }
 
     #[test]
@@ -394,7 +357,8 @@ mod tests {
             (3, FileStatus::Spared(SkipReason::LiveAgain)),
         ];
         let outcome = RunOutcome { header: header.clone(), files };
-        let (read, files) = decode_outcome("p", &outcome.encode().unwrap()).unwrap();
+        let content = outcome.encode().unwrap();
+        let (read, files) = decode_outcome("p", &content, &ContentHash::of(&content)).unwrap();
         let noted = |status: &str, error: Option<&str>| {
             Some(NotedStatus { status: status.into(), error: error.map(Into::into) })
         };
@@ -407,25 +371,17 @@ mod tests {
 
     #[test]
     fn a_file_that_was_cut_short_or_changed_is_refused() {
-        let record = record();
-        let content = record.encode().unwrap();
+        let content = record().encode().unwrap();
+        let hash = ContentHash::of(&content);
         for length in [0, 1, 8, content.len() / 2, content.len() - 1] {
-            let error = RunRecord::decode("p", &content[..length]).unwrap_err();
+            let error = RunRecord::decode("p", &content[..length], &hash).unwrap_err();
             assert!(error.is_about_the_file(), "{error}");
         }
-        let mut other = record.clone();
-        other.files[0].path = "s3://b/t/data/live".into();
-        let forged = Sealed { header: &record.header, hash: hash(&serde_json::to_value(&record.header).unwrap(), &[]) };
-        let schema = Schema::new_with_metadata(
-            plan_fields(),
-            [(HEADER.to_string(), serde_json::to_string(&forged).unwrap())].into(),
-        );
-        let mut content = Vec::new();
-        let mut writer = FileWriter::try_new(&mut content, &schema).unwrap();
-        writer.write(&RecordBatch::try_new(Arc::new(schema), other.columns()).unwrap()).unwrap();
-        writer.finish().unwrap();
-        drop(writer);
-        let error = RunRecord::decode("p", &content).unwrap_err().to_string();
-        assert!(error.contains("changed after it was written"), "{error}");
+        for position in 0..content.len() {
+            let mut changed = content.to_vec();
+            changed[position] ^= 0x41;
+            let error = RunRecord::decode("p", &changed, &hash).unwrap_err();
+            assert!(error.to_string().contains("not what its name says"), "{error}");
+        }
     }
 }

@@ -6,7 +6,7 @@
 //! them, and a candidate is looked up by the key of the file that it really is.
 
 use std::borrow::Cow;
-use std::collections::hash_map::RandomState;
+use std::collections::hash_map::{Entry, RandomState};
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -137,23 +137,30 @@ impl FileIdentity {
 pub(crate) struct KnownFiles {
     identity: FileIdentity,
     seed: RandomState,
-    hashes: HashSet<u64>,
+    places: HashMap<u64, usize>,
 }
 
 impl KnownFiles {
     pub(crate) fn new(identity: &FileIdentity) -> Self {
-        Self { identity: identity.clone(), seed: RandomState::new(), hashes: HashSet::new() }
+        Self { identity: identity.clone(), seed: RandomState::new(), places: HashMap::new() }
     }
 
-    /// True if the file was not met before. One whose name can't be resolved counts by what is written.
-    pub(crate) fn insert(&mut self, location: &str) -> bool {
+    /// Notes a file that is met for the first time, with its place in the caller's list; says the place of one that was met
+    /// before. One whose name can't be resolved counts by what is written.
+    pub(crate) fn met_at(&mut self, location: &str, place: usize) -> Option<usize> {
         let prefix = self.identity.prefix(location);
         let prefix = self.identity.rules.listed_prefix(FilePrefix::clone(&prefix));
         let hash = match self.identity.key(location) {
             Ok(key) => self.seed.hash_one((prefix, key)),
             Err(_) => self.seed.hash_one((prefix, location)),
         };
-        self.hashes.insert(hash)
+        match self.places.entry(hash) {
+            Entry::Occupied(known) => Some(*known.get()),
+            Entry::Vacant(new) => {
+                new.insert(place);
+                None
+            }
+        }
     }
 }
 

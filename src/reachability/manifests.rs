@@ -26,6 +26,8 @@ pub(crate) struct ManifestFile {
     /// Unknown for manifests that a v1 snapshot lists without a manifest list.
     pub partition_spec_id: Option<i32>,
     pub snapshot_id: i64,
+    /// The snapshot that wrote it, which may have expired since; unknown as the spec is.
+    pub added_snapshot_id: Option<i64>,
 }
 
 /// What the manifest lists of some snapshots say.
@@ -165,6 +167,7 @@ impl DistinctManifests {
         let paths = column(batch, "manifest_path")?.as_string::<i32>();
         let lengths = column(batch, "manifest_length")?.as_primitive::<Int64Type>();
         let encrypted = column(batch, "encrypted")?.as_boolean();
+        let writers = column(batch, "added_snapshot_id")?.as_primitive::<Int64Type>();
         let added = column(batch, "added_files_count")?.as_primitive::<Int32Type>();
         let existing = column(batch, "existing_files_count")?.as_primitive::<Int32Type>();
         let deleted = column(batch, "deleted_files_count")?.as_primitive::<Int32Type>();
@@ -180,7 +183,8 @@ impl DistinctManifests {
                 encrypted: encrypted.value(row),
             };
             let (partition_spec_id, snapshot_id) = (value(spec_ids, row), snapshot_ids.value(row));
-            self.add_one(ManifestFile { reference, partition_spec_id, snapshot_id });
+            let added_snapshot_id = value(writers, row);
+            self.add_one(ManifestFile { reference, partition_spec_id, snapshot_id, added_snapshot_id });
         }
         Ok(())
     }
@@ -213,6 +217,11 @@ impl DistinctManifests {
 }
 
 impl ManifestFile {
+    /// A snapshot that had it: the same in every call, whichever list is read first.
+    pub(crate) fn had_by(&self) -> i64 {
+        self.added_snapshot_id.unwrap_or(self.snapshot_id)
+    }
+
     /// Adds what another list says of the same manifest. False when it says something else.
     fn agree(&mut self, other: &ManifestFile) -> bool {
         let (own, others) = (&mut self.reference, &other.reference);
@@ -220,7 +229,9 @@ impl ManifestFile {
         own.length = own.length.max(others.length);
         own.encrypted |= others.encrypted;
         let counts = own.expected.together(others.expected);
-        // Which list comes first is chance; which counts are checked must not be.
+        // Which list comes first is chance; what is said of the manifest and which counts are checked must not be.
+        self.snapshot_id = self.snapshot_id.min(other.snapshot_id);
+        self.added_snapshot_id = self.added_snapshot_id.max(other.added_snapshot_id);
         own.expected = counts.unwrap_or(own.expected.max(others.expected));
         let specs = self.partition_spec_id.zip(other.partition_spec_id);
         self.partition_spec_id = self.partition_spec_id.max(other.partition_spec_id);
@@ -290,7 +301,7 @@ mod tests {
     fn entry(added: Option<i32>, length: i64, partition_spec_id: Option<i32>) -> ManifestFile {
         let expected = EntryCounts { added, existing: Some(0), deleted: Some(0) };
         let reference = ManifestRef { location: "m".into(), length: Some(length), expected, encrypted: false };
-        ManifestFile { reference, partition_spec_id, snapshot_id: 1 }
+        ManifestFile { reference, partition_spec_id, snapshot_id: 1, added_snapshot_id: None }
     }
 
     /// What is known of the manifest when lists with these entries are read in this order, and whether they agree.

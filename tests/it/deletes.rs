@@ -2,212 +2,123 @@
 //! empty.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::fs;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::time::Duration;
 
-use async_trait::async_trait;
-use futures::StreamExt;
-use futures::stream::BoxStream;
 use iceberg_maintenance::fixtures::{ContentFile, History, Table};
-use object_store::path::Path;
-use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
-};
-use tokio::sync::Semaphore;
 use url::Url;
 
 use crate::support::{Disk, Session, disk, files, literal, unchanged};
-use crate::watched::{Kind, WatchedStore};
+use crate::watched::{Client, Kind, WatchedStore, Wrong};
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 const BEGIN_MS: i64 = 1_700_000_000_000;
 
-/// A store whose client takes up to 1,000 keys with one request, as that of S3 does. Clones share everything.
-#[derive(Clone)]
-struct BulkStore {
-    objects: WatchedStore,
-    /// How many keys each request to delete had.
-    requests: Arc<Mutex<Vec<usize>>>,
-    /// A request to delete waits for one of these, and keeps it.
-    permits: Arc<Semaphore>,
-}
+/// An empty table at `wh/t` with so many orphans, in a store whose client takes up to 1,000 keys with one request, as that of
+/// S3 does.
+struct Orphans(WatchedStore);
 
-impl BulkStore {
-    /// An empty table at `wh/t` with so many orphans.
-    async fn with_orphans(count: usize) -> Self {
+impl Orphans {
+    async fn new(count: usize) -> Self {
         let table = Table { location: Some("s3://bucket/wh/t".into()), last_updated_ms: BEGIN_MS, ..Table::new(2) };
-        let objects = WatchedStore::with_table(&History::new(table).build()).await;
+        let store = WatchedStore::with_table(&History::new(table).build()).await;
         for number in 0..count {
-            objects.add(&format!("wh/t/data/orphan{number:05}.parquet"), "x").await;
+            store.add(&format!("wh/t/data/orphan{number:05}.parquet"), "x").await;
         }
-        Self { objects, requests: Arc::default(), permits: Arc::new(Semaphore::new(0)) }
+        let like_s3 = Self(store);
+        like_s3.with_latency(|_| Duration::ZERO);
+        like_s3
+    }
+
+    fn with_latency(&self, latency: fn(Kind) -> Duration) {
+        self.0.set_client(Client { name: "AmazonS3(bucket)", keys_per_delete: 1000, latency });
     }
 
     /// A session that knows the store. Its clock is far ahead: whatever was stored just now is old.
     fn session(&self) -> Session {
         let session = Session::new(Some(chrono::Utc::now().timestamp_millis() + 10 * DAY_MS));
-        session.context.register_object_store(&Url::parse("s3://bucket").unwrap(), Arc::new(self.clone()));
+        session.context.register_object_store(&Url::parse("s3://bucket").unwrap(), Arc::new(self.0.clone()));
         session
     }
 
-    async fn orphans(&self) -> usize {
-        self.objects.keys().await.iter().filter(|key| key.starts_with("wh/t/data/orphan")).count()
+    async fn left(&self) -> usize {
+        self.0.keys().await.iter().filter(|key| key.starts_with("wh/t/data/orphan")).count()
     }
 
     /// How many keys each request to delete had, the largest first.
     fn requests(&self) -> Vec<usize> {
-        let mut requests = self.requests.lock().unwrap().clone();
+        let mut requests = self.0.take_deletes();
         requests.sort_by(|a, b| b.cmp(a));
         requests
     }
 }
 
-impl fmt::Debug for BulkStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AmazonS3(bucket)")
-    }
-}
-
-impl fmt::Display for BulkStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AmazonS3(bucket)")
-    }
-}
-
-#[async_trait]
-#[deny(clippy::missing_trait_methods)]
-impl ObjectStore for BulkStore {
-    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        let store = self.clone();
-        let request = move |keys: Vec<Result<Path>>| {
-            let store = store.clone();
-            async move {
-                store.requests.lock().unwrap().push(keys.len());
-                store.permits.acquire().await.unwrap().forget();
-                let mut answers = vec![];
-                for key in keys {
-                    let key = key.unwrap();
-                    answers.push(store.objects.delete(&key).await.map(|()| key));
-                }
-                futures::stream::iter(answers)
-            }
-        };
-        locations.chunks(1000).then(request).flatten().boxed()
-    }
-
-    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
-        self.objects.put_opts(location, payload, options).await
-    }
-
-    async fn put_multipart_opts(
-        &self,
-        location: &Path,
-        options: PutMultipartOptions,
-    ) -> Result<Box<dyn MultipartUpload>> {
-        self.objects.put_multipart_opts(location, options).await
-    }
-
-    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        self.objects.get_opts(location, options).await
-    }
-
-    async fn get_ranges(&self, location: &Path, ranges: &[std::ops::Range<u64>]) -> Result<Vec<bytes::Bytes>> {
-        self.objects.get_ranges(location, ranges).await
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.objects.list(prefix)
-    }
-
-    fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.objects.list_with_offset(prefix, offset)
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.objects.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.objects.copy_opts(from, to, options).await
-    }
-
-    async fn rename_opts(&self, from: &Path, to: &Path, options: object_store::RenameOptions) -> Result<()> {
-        self.objects.rename_opts(from, to, options).await
-    }
+/// Deletes take long enough for other requests to be under way.
+fn slow_deletes(kind: Kind) -> Duration {
+    Duration::from_millis(if kind == Kind::Delete { 300 } else { 0 })
 }
 
 const REMOVE: &str = "CALL system.remove_orphan_files(table => 's3://bucket/wh/t')";
 
 #[tokio::test]
 async fn a_thousand_files_go_with_one_request() {
-    let store = BulkStore::with_orphans(2500).await;
-    store.permits.add_permits(100);
-    let metrics = store.session().metrics(REMOVE).await.unwrap();
+    let orphans = Orphans::new(2500).await;
+    let metrics = orphans.session().metrics(REMOVE).await.unwrap();
     assert_eq!((metrics["deleted_files_count"], metrics["failed_deletions_count"]), (2500, 0));
-    assert_eq!((store.requests(), store.orphans().await), (vec![1000, 1000, 500], 0));
+    assert_eq!((orphans.requests(), orphans.left().await), (vec![1000, 1000, 500], 0));
 }
 
 #[tokio::test]
 async fn no_more_requests_run_at_once_than_the_call_allows() {
     for at_once in [1, 2, 4] {
-        let store = BulkStore::with_orphans(3500).await;
-        let session = store.session();
+        let orphans = Orphans::new(3500).await;
+        orphans.with_latency(slow_deletes);
         let call = REMOVE.replace("')", &format!("', max_concurrent_deletes => {at_once})"));
-        let begun = async {
-            while store.requests().len() < at_once {
-                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-            }
-            // None of these can end, so any other would be one too many.
-            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-            assert_eq!(store.requests().len(), at_once);
-            store.permits.add_permits(100);
-        };
-        let (outcome, ()) = tokio::join!(session.metrics(&call), begun);
-        assert_eq!(outcome.unwrap()["deleted_files_count"], 3500);
-        assert_eq!((store.requests(), store.orphans().await), (vec![1000, 1000, 1000, 500], 0));
+        assert_eq!(orphans.session().metrics(&call).await.unwrap()["deleted_files_count"], 3500);
+        assert_eq!(orphans.0.most_at_once(Kind::Delete), at_once);
+        assert_eq!((orphans.requests(), orphans.left().await), (vec![1000, 1000, 1000, 500], 0));
     }
 }
 
 #[tokio::test]
 async fn a_file_that_the_store_refuses_is_the_only_one_that_fails() {
-    let store = BulkStore::with_orphans(20).await;
-    store.permits.add_permits(100);
-    let refused = |kind, key: &str| {
-        (kind == Kind::Delete && key.ends_with("orphan00007.parquet")).then_some(crate::watched::Wrong::Denied)
-    };
-    store.objects.answer_wrongly(refused);
-    let session = store.session();
-    let statuses = session.statuses(&REMOVE.replace("')", "', output => 'files')")).await;
-    let failed: Vec<_> = statuses.iter().filter(|(_, status)| *status != "deleted").collect();
-    assert_eq!(failed, [(&"s3://bucket/wh/t/data/orphan00007.parquet".to_string(), &"failed".to_string())]);
-    assert_eq!((store.requests(), store.orphans().await), (vec![20], 1));
+    let orphans = Orphans::new(20).await;
+    orphans.0.answer_wrongly(|kind, key| match key.rsplit_once('/')?.1 {
+        "orphan00007.parquet" if kind == Kind::Delete => Some(Wrong::Denied),
+        "orphan00008.parquet" if kind == Kind::Delete => Some(Wrong::Missing),
+        _ => None,
+    });
+    let statuses = orphans.session().statuses(&REMOVE.replace("')", "', output => 'files')")).await;
+    let others: Vec<_> = statuses.iter().filter(|(_, status)| *status != "deleted").collect();
+    let key = |number: u32| format!("s3://bucket/wh/t/data/orphan{number:05}.parquet");
+    assert_eq!(others, [(&key(7), &"failed".to_string()), (&key(8), &"missing".to_string())]);
+    assert_eq!((orphans.requests(), orphans.left().await), (vec![20], 2));
 }
 
 #[tokio::test]
 async fn a_cancelled_run_finishes_what_it_began_and_begins_nothing() {
-    let store = BulkStore::with_orphans(8500).await;
-    let session = store.session();
+    let orphans = Orphans::new(8500).await;
+    orphans.with_latency(slow_deletes);
+    let session = orphans.session();
     let asked = async {
-        while store.requests().is_empty() {
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        while orphans.0.most_at_once(Kind::Delete) == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
     tokio::select! {
         outcome = session.run(REMOVE) => panic!("no delete may end yet: {outcome:?}"),
         () = asked => {}
     }
-    store.permits.add_permits(100);
     // The run goes on in a task of its own; it ends when the orphans stay the same for a while.
     let mut before = usize::MAX;
-    while before != store.orphans().await {
-        before = store.orphans().await;
-        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    while before != orphans.left().await {
+        before = orphans.left().await;
+        tokio::time::sleep(Duration::from_millis(900)).await;
     }
-    let requests = store.requests();
+    let requests = orphans.requests();
     assert!((1..=4).contains(&requests.len()) && requests.iter().all(|keys| *keys == 1000), "{requests:?}");
-    assert_eq!(store.orphans().await, 8500 - 1000 * requests.len());
+    assert_eq!(orphans.left().await, 8500 - 1000 * requests.len());
 }
 
 /// A table on disk: `p=1` holds only what expires, `p=2` something that stays, `p=3` is empty.

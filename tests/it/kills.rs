@@ -89,7 +89,9 @@ struct State {
 impl State {
     /// Reads the table by other means than the crate's, and makes sure that nothing live is lost.
     async fn of(store: &WatchedStore, what: &str) -> Self {
-        let keys = store.keys().await;
+        let mut keys = store.keys().await;
+        // What shows once for each store whether it can create a file only if there is none: an orphan if nobody lives to remove it.
+        keys.retain(|key| !key.ends_with(".probe"));
         let copy = tempfile::tempdir().unwrap();
         for key in &keys {
             let path = copy.path().join("s3:/bucket").join(key);
@@ -98,9 +100,10 @@ impl State {
         }
         let read = ReadTable::read(copy.path(), LOCATION);
         for file in read.referenced().unwrap_or_else(|why| panic!("{what}: {why}")) {
-            let key = plain_path(&file).trim_start_matches('/').to_string();
-            let key = key.strip_prefix("bucket/").unwrap_or(&key);
-            assert!(keys.contains(key) || key.ends_with(".metadata.json"), "{what}: {file} is lost");
+            let key =
+                plain_path(&file).trim_start_matches(['/', 's', '3', ':']).trim_start_matches("bucket/").to_string();
+            let may_be_gone = key.ends_with(".metadata.json") || key.ends_with("version-hint.text");
+            assert!(keys.contains(&key) || may_be_gone, "{what}: {file} is lost");
         }
         let log = read.list("metadata-log").iter().filter(|entry| matches!(entry, Value::Object(_))).count();
         Self { keys, snapshots: read.snapshot_ids(), refs: read.refs(), log }

@@ -102,7 +102,7 @@ impl Table {
         let mut bytes = fs::read(&path).unwrap();
         if bytes.starts_with(&[0x1f, 0x8b]) {
             let mut text = Vec::new();
-            flate2::read::GzDecoder::new(&bytes[..]).read_to_end(&mut text).unwrap();
+            flate2::read::MultiGzDecoder::new(&bytes[..]).read_to_end(&mut text).unwrap();
             bytes = text;
         }
         let text = String::from_utf8(bytes).unwrap();
@@ -260,6 +260,7 @@ fn on_disk(root: &Path, path: &str) -> PathBuf {
 fn version(name: &str) -> Option<u64> {
     let stem = name
         .strip_suffix(".gz.metadata.json")
+        .or_else(|| name.strip_suffix(".gzip.metadata.json"))
         .or_else(|| name.strip_suffix(".metadata.json.gz"))
         .or_else(|| name.strip_suffix(".metadata.json"))?;
     let digits = stem.strip_prefix('v').unwrap_or(stem);

@@ -49,7 +49,7 @@ impl Bucket {
         self.store.take_requests();
         self.session.run(sql).await.unwrap();
         let mut requests = BTreeMap::new();
-        for (kind, key) in self.store.take_requests() {
+        for (kind, key) in self.store.requests() {
             let kind = match kind {
                 Kind::Get => "GET",
                 Kind::Head => "HEAD",

@@ -10,6 +10,7 @@ use url::Url;
 use crate::checks::{self, Names};
 use crate::place::{Place, Read};
 use crate::support::{Disk, MetricRows, Row, Session, files, literal, same_numbers, unchanged};
+use crate::watched::Kind;
 
 pub const HOUR_MS: i64 = 3_600_000;
 pub const DAY_MS: i64 = 24 * HOUR_MS;
@@ -52,6 +53,7 @@ pub struct Case {
     now_ms: i64,
     /// The bucket of an object store; a folder when empty.
     bucket: String,
+    fills_bucket: bool,
     below: String,
     beside: Vec<(String, Vec<u8>)>,
     prepare: Vec<Act>,
@@ -74,6 +76,9 @@ pub enum Check {
     Alone,
 }
 
+/// What was asked of an object store, by kind and key.
+pub type Requests = Vec<(Kind, String)>;
+
 /// What came of a case.
 pub struct Outcome {
     /// The snapshots that are left.
@@ -82,6 +87,8 @@ pub struct Outcome {
     pub refs: BTreeSet<String>,
     /// The files that are gone, by the names of [`Names`].
     pub gone: BTreeSet<String>,
+    /// How many bytes those files had.
+    pub gone_bytes: i64,
     /// The metric rows; none of a call that failed or returns other rows.
     pub metrics: MetricRows,
     /// The rows of a call that returns no metrics.
@@ -90,6 +97,10 @@ pub struct Outcome {
     pub error: Option<String>,
     /// What the operator was told.
     pub notices: Vec<String>,
+    /// What the call asked of its object store.
+    pub requests: Requests,
+    /// What the dry run for the metric rows asked of it.
+    pub dry_requests: Requests,
     /// For an expiry: the decision on each snapshot and its reason, as the dry run gives them.
     pub reasons: BTreeMap<i64, String>,
     /// For a call that deletes: each file's reason, by the names of [`Names`], as the dry run gives them.
@@ -114,6 +125,7 @@ impl Case {
             settings: vec![],
             now_ms: NOW_MS,
             bucket: String::new(),
+            fills_bucket: false,
             below: String::new(),
             beside: vec![],
             prepare: vec![],
@@ -162,6 +174,11 @@ impl Case {
     /// The table lies in an object store for this bucket.
     pub fn in_bucket(self, bucket: &str) -> Self {
         Self { bucket: bucket.into(), ..self }
+    }
+
+    /// The table is this whole bucket of an object store.
+    pub fn fills_bucket(self, bucket: &str) -> Self {
+        Self { fills_bucket: true, ..self.in_bucket(bucket) }
     }
 
     /// The place's root is a folder of this name.
@@ -247,7 +264,7 @@ impl Case {
     /// Writes the table to a new place. Returns its description, which other spellings of it don't change.
     async fn placed(&self, twisted: bool) -> (Table, Place) {
         let mut place = match self.is_in_store() {
-            true => Place::store(&self.bucket),
+            true => Place::store(&self.bucket, self.fills_bucket),
             false => Place::folder(&self.below),
         };
         let described = checks::with_unknown_fields((self.build)(&place.root()));
@@ -277,7 +294,7 @@ impl Case {
         let told = Arc::clone(&notices);
         let builder = Maintenance::builder().clock(Arc::new(FixedClock(self.now_ms)));
         let session = Session::with(builder.on_notice(move |text| told.lock().unwrap().push(text.into())));
-        if let Place::Store(store, bucket) = place {
+        if let Place::Store(store, bucket, _) = place {
             session.context.register_object_store(&Url::parse(bucket).unwrap(), Arc::new(store.clone()));
         }
         for setting in &self.settings {
@@ -302,7 +319,9 @@ impl Case {
 
         let (disk_before, before) = (place.look().await, place.read().await);
         notices.lock().unwrap().clear();
+        let earlier = place.requests().len();
         let answer = session.rows(&self.call(&place, "")).await;
+        let requests = place.requests().split_off(earlier);
         let notices = std::mem::take(&mut *notices.lock().unwrap());
         let (disk_after, after) = (place.look().await, place.read().await);
         let (rows, error) = match answer {
@@ -334,10 +353,13 @@ impl Case {
             snapshots: after.snapshot_ids(),
             refs: after.refs(),
             gone: gone.iter().map(|path| names.short(path)).collect(),
+            gone_bytes: gone.iter().map(|path| disk_before[path].bytes as i64).sum(),
             metrics: metrics.unwrap_or_default(),
             rows,
             error,
             notices,
+            requests,
+            dry_requests: dry.requests,
             reasons: dry.reasons,
             files: dry.files,
             table: after,
@@ -356,13 +378,14 @@ impl Case {
             let call = self.call(place, &format!(", dry_run => true{more}"));
             session.rows(&call).await.unwrap_or_else(|error| panic!("the dry run failed: {error}"))
         };
+        let earlier = place.requests().len();
         let mut dry = Dry { metrics: metrics_of(&rows("").await).unwrap_or_default(), ..Dry::default() };
+        dry.requests = place.requests().split_off(earlier);
         if !self.statement.contains("output") {
             let text = |row: &Row, name: &str| row[name].clone().unwrap_or_default();
-            let root = format!("{}/", place.root());
             for row in rows(", output => 'files'").await {
                 let path = crate::table::plain_path(&text(&row, "file_path"));
-                let path = path.strip_prefix(&root).map_or(path.clone(), str::to_string);
+                let path = place.relative(&path).unwrap_or(path);
                 if text(&row, "status") == "planned" {
                     dry.planned.insert(path.clone());
                 }
@@ -403,6 +426,7 @@ fn filled_in(template: &str, place: &Place) -> String {
 #[derive(Default)]
 struct Dry {
     metrics: MetricRows,
+    requests: Requests,
     has_files: bool,
     planned: BTreeSet<String>,
     files: BTreeMap<String, String>,

@@ -39,10 +39,16 @@ impl Names {
     }
 }
 
-/// The table with fields that no reader knows, in the metadata itself, in snapshots and in their summaries.
+/// The table with fields that no reader knows, in the metadata itself, in refs, schemas, snapshots and their summaries.
 pub fn with_unknown_fields(mut table: Table) -> Table {
     let unknown = json!({"of": ["a later", {"version": 4.50, "big": u64::MAX}], "none": null});
     table.extra.entry("x-unknown").or_insert(unknown.clone());
+    for reference in table.refs.iter_mut().flat_map(|refs| refs.values_mut()) {
+        reference.extra.entry("x-unknown").or_insert(unknown.clone());
+    }
+    for schema in &mut table.schemas {
+        schema.extra.entry("x-unknown").or_insert(unknown.clone());
+    }
     for snapshot in table.snapshots.iter_mut().chain(&mut table.dropped_snapshots) {
         snapshot.extra.entry("x-unknown").or_insert(unknown.clone());
         snapshot.summary.entry("x-unknown".into()).or_insert("\u{e9} \"'".into());
@@ -108,9 +114,8 @@ pub fn nothing_live_is_gone(after: &Read, place: &Place, before: &Disk, now: &Di
         Err(_) => after.readable_files_of(&all).into_keys().collect(),
     };
     needed.extend(after.statistics_of(&all));
-    let root = format!("{}/", place.root());
-    let relative = needed.iter().filter_map(|path| path.strip_prefix(&root));
-    let lost: Vec<_> = relative.filter(|path| before.contains_key(*path) && !now.contains_key(*path)).collect();
+    let relative = needed.iter().filter_map(|path| place.relative(path));
+    let lost: Vec<_> = relative.filter(|path| before.contains_key(path) && !now.contains_key(path)).collect();
     ensure!(lost.is_empty(), "live files are gone: {lost:?}");
     Ok(())
 }
@@ -173,9 +178,14 @@ fn kinds(table: &Table) -> BTreeMap<String, FileKind> {
     let snapshots = table.snapshots.iter().chain(&table.dropped_snapshots).map(|snapshot| snapshot.id);
     let live = table.live_files_of(snapshots).into_iter().map(|file| (below_root(&file.path), file.kind));
     let mut kinds: BTreeMap<_, _> = live.collect();
-    for number in 0..=table.version {
-        kinds.insert(format!("t/metadata/v{number}.metadata.json"), FileKind::Metadata);
-    }
+    kinds.extend((0..=table.version).flat_map(|number| {
+        let names = [
+            format!("v{number}.metadata.json"),
+            format!("v{number}.gz.metadata.json"),
+            format!("v{number}.metadata.json.gz"),
+        ];
+        names.map(|name| (format!("t/metadata/{name}"), FileKind::Metadata))
+    }));
     kinds
 }
 
@@ -195,7 +205,7 @@ pub fn set_difference(
 ) -> Result<(), String> {
     let expired = before.snapshot_ids().difference(&after.snapshot_ids()).copied().collect();
     let dead: BTreeSet<_> = described.only_needed_by(&expired).into_iter().map(|file| below_root(&file.path)).collect();
-    let is_metadata = |path: &&String| path.ends_with(".metadata.json");
+    let is_metadata = |path: &&String| path.ends_with(".metadata.json") || path.ends_with(".metadata.json.gz");
     let gone: BTreeSet<_> = gone.iter().filter(|path| !is_metadata(path)).cloned().collect();
     let live: Vec<_> = gone.difference(&dead).collect();
     ensure!(live.is_empty(), "files are gone that not only expired snapshots need: {live:?}");

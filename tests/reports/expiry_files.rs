@@ -181,6 +181,16 @@ async fn b011_metadata_files_that_fall_out_of_the_log_stay_then_too() {
 }
 
 #[tokio::test]
+async fn b011_files_go_where_nothing_else_is_said() {
+    for more in ["", ", delete_files => true", ", delete_files => NULL"] {
+        let outcome = Case::of(replaced().build()).expire(&format!("{}{more}", all_but_heads())).run().await;
+        let gone = &["a", "b", "list 1", "manifest 1.0"];
+        outcome.assert(Left { snapshots: &[2], refs: &["main"], gone });
+        outcome.assert_metrics(&[("left_behind_files_count", 0)]);
+    }
+}
+
+#[tokio::test]
 async fn b012_what_a_store_did_not_delete_is_named_and_left_for_the_removal_of_orphans() {
     let dead = ["data/a.parquet", "data/b.parquet"].map(|path| format!("wh/t/{path}"));
     let fail = |place: &crate::place::Place| {

@@ -6,9 +6,13 @@ mod place;
 
 mod expiry_files;
 mod expiry_snapshots;
+mod formats;
 mod orphans;
 mod paths;
 mod races;
+mod results;
+mod scale;
+mod storage;
 
 #[allow(dead_code)]
 #[path = "../it/model.rs"]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use iceberg_maintenance::fixtures::Table;
 use tempfile::TempDir;
 
+use crate::case::Requests;
 use crate::support::{Disk, OnDisk, disk};
 use crate::table::Table as ReadTable;
 use crate::watched::WatchedStore;
@@ -17,8 +18,8 @@ pub enum Place {
         root: PathBuf,
         _guard: TempDir,
     },
-    /// A store and its bucket, such as `s3://bucket`.
-    Store(WatchedStore, String),
+    /// A store and its bucket, such as `s3://bucket`. With true the table is the bucket itself.
+    Store(WatchedStore, String, bool),
 }
 
 /// A table as its newest metadata describes it, with the files that it is read from.
@@ -45,22 +46,43 @@ impl Place {
         Self::Folder { root, _guard: guard }
     }
 
-    /// An empty store for this bucket.
-    pub fn store(bucket: &str) -> Self {
-        Self::Store(WatchedStore::default(), bucket.into())
+    /// An empty store for this bucket, which is the table's own if `is_table`.
+    pub fn store(bucket: &str, is_table: bool) -> Self {
+        Self::Store(WatchedStore::default(), bucket.into(), is_table)
     }
 
     /// The place's root as a location, without a slash at its end.
     pub fn root(&self) -> String {
         match self {
             Place::Folder { root, .. } => root.to_str().unwrap().to_string(),
-            Place::Store(_, bucket) => format!("{bucket}/wh"),
+            Place::Store(_, bucket, false) => format!("{bucket}/wh"),
+            Place::Store(_, bucket, true) => bucket.clone(),
         }
     }
 
     /// The table's location.
     pub fn table(&self) -> String {
-        format!("{}/t", self.root())
+        match self {
+            Place::Store(_, bucket, true) => bucket.clone(),
+            _ => format!("{}/t", self.root()),
+        }
+    }
+
+    /// A path relative to the place's root, where the table is `t` wherever it lies.
+    pub fn relative(&self, path: &str) -> Option<String> {
+        let below = path.strip_prefix(&format!("{}/", self.root()))?;
+        match self {
+            Place::Store(_, _, true) => Some(format!("t/{below}")),
+            _ => Some(below.into()),
+        }
+    }
+
+    /// The key of a path relative to the place's root.
+    fn key(&self, path: &str) -> String {
+        match self {
+            Place::Store(_, _, true) => path.strip_prefix("t/").unwrap_or(path).into(),
+            _ => format!("wh/{path}"),
+        }
     }
 
     /// The root on disk.
@@ -75,7 +97,15 @@ impl Place {
     pub fn watched(&self) -> &WatchedStore {
         match self {
             Place::Folder { .. } => panic!("a folder is no store"),
-            Place::Store(store, _) => store,
+            Place::Store(store, ..) => store,
+        }
+    }
+
+    /// What was asked of the store since its requests were last taken; nothing of a folder.
+    pub fn requests(&self) -> Requests {
+        match self {
+            Place::Folder { .. } => vec![],
+            Place::Store(store, ..) => store.requests(),
         }
     }
 
@@ -85,9 +115,10 @@ impl Place {
             Place::Folder { root, .. } => {
                 table.write(root.join("t")).unwrap();
             }
-            Place::Store(store, bucket) => {
-                let location = table.location.clone().or(Some(format!("{bucket}/wh/t")));
-                *store = WatchedStore::with_table(&Table { location, ..table.clone() }).await;
+            Place::Store(store, bucket, is_table) => {
+                let (prefix, own) = if *is_table { ("", bucket.clone()) } else { ("wh/t/", format!("{bucket}/wh/t")) };
+                let location = table.location.clone().or(Some(own));
+                *store = WatchedStore::with_table_at(prefix, &Table { location, ..table.clone() }).await;
             }
         }
     }
@@ -100,15 +131,15 @@ impl Place {
                 std::fs::create_dir_all(path.parent().unwrap()).unwrap();
                 std::fs::write(path, content).unwrap();
             }
-            Place::Store(store, _) => store.add(&format!("wh/{path}"), content).await,
+            Place::Store(store, ..) => store.add(&self.key(path), content).await,
         }
     }
 
     /// Everything that lies there, by its path relative to the root.
     pub async fn look(&self) -> Disk {
-        let store = match self {
+        let (store, is_table) = match self {
             Place::Folder { root, .. } => return disk(root),
-            Place::Store(store, _) => store,
+            Place::Store(store, _, is_table) => (store, *is_table),
         };
         let mut found = Disk::new();
         for object in store.objects().await {
@@ -117,7 +148,10 @@ impl Place {
             store.content(&key).await.hash(&mut hasher);
             let content_hash = hasher.finish();
             let (bytes, modified) = (object.size, object.last_modified.into());
-            let path = key.strip_prefix("wh/").map_or(format!("../{key}"), str::to_string);
+            let path = match is_table {
+                true => format!("t/{key}"),
+                false => key.strip_prefix("wh/").map_or(format!("../{key}"), str::to_string),
+            };
             found.insert(path, OnDisk { is_folder: false, bytes, content_hash, modified });
         }
         found
@@ -127,7 +161,7 @@ impl Place {
     pub async fn read(&self) -> Read {
         match self {
             Place::Folder { .. } => Read { table: ReadTable::read(Path::new("/"), &self.table()), _copy: None },
-            Place::Store(store, bucket) => {
+            Place::Store(store, bucket, _) => {
                 let copy = tempfile::tempdir().unwrap();
                 for key in store.keys().await {
                     let path = copy.path().join(bucket.replace("://", ":/")).join(&key);

@@ -24,7 +24,7 @@ use hint::{check_hint, write_hint};
 use versions::{MetadataFileName, MetadataFiles, Naming, settle, spellings};
 use warehouse::Warehouse;
 
-use super::metadata_file::{encode, extension};
+use super::metadata_file::{encode, extension, stem};
 use super::{Catalog, CommitOutcome, LoadedTable, Ownership, TableCommit, TableName, cannot_list};
 use crate::error::{Error, Result};
 use crate::storage::configured::ConfiguredStores;
@@ -271,7 +271,7 @@ async fn find_table(stores: &Stores, location: Location) -> Result<(Location, St
     let (versioned, rest): (Vec<_>, Vec<_>) =
         names.into_iter().map(|name| MetadataFileName::parse(&name).ok_or(name)).partition(std::result::Result::is_ok);
     let mut files = settle(&location, versioned.into_iter().flatten().collect())?;
-    let is_metadata = |name: &String| name.ends_with(".metadata.json") || name.ends_with(".metadata.json.gz");
+    let is_metadata = |name: &String| stem(name).is_some();
     files.unversioned = rest.into_iter().filter_map(|name| name.err()).filter(is_metadata).collect();
     Ok((found_at, store, files))
 }

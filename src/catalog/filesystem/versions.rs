@@ -1,5 +1,6 @@
 //! The names of metadata files, and which of a folder's files is the newest.
 
+use super::super::metadata_file::stem;
 use crate::error::{Error, Result};
 use crate::table::Location;
 
@@ -23,10 +24,7 @@ pub(super) struct MetadataFileName {
 impl MetadataFileName {
     /// `None` for names that are no metadata file's, `version-hint.text` and checksum files among them.
     pub(super) fn parse(name: &str) -> Option<Self> {
-        let stem = name
-            .strip_suffix(".metadata.json.gz")
-            .or_else(|| name.strip_suffix(".gz.metadata.json"))
-            .or_else(|| name.strip_suffix(".metadata.json"))?;
+        let stem = stem(name)?;
         let (naming, digits) = match (stem.strip_prefix('v'), stem.split_once('-')) {
             (Some(digits), None) => (Naming::Hadoop, digits),
             (Some(rest), Some(_)) => (Naming::Catalog, rest.split_once('-')?.0),
@@ -100,7 +98,8 @@ mod tests {
 
     #[test]
     fn all_spellings_of_a_version_are_known() {
-        for name in ["v7.metadata.json", "v7.gz.metadata.json", "v7.metadata.json.gz"] {
+        let compressed = ["v7.gz.metadata.json", "v7.metadata.json.gz", "v7.zstd.metadata.json", "v7.metadata.json.br"];
+        for name in ["v7.metadata.json"].into_iter().chain(compressed) {
             let expected = MetadataFileName { name: name.into(), naming: Naming::Hadoop, version: 7 };
             assert_eq!(MetadataFileName::parse(name), Some(expected));
         }
@@ -110,8 +109,8 @@ mod tests {
             let file = MetadataFileName::parse(name).unwrap();
             assert_eq!((file.naming, file.version), (Naming::Catalog, 7), "{name}");
         }
-        for other in [".v7.metadata.json.crc", "version-hint.text", "v7.json", "vx.metadata.json", "v+7.metadata.json"]
-        {
+        let others = [".v7.metadata.json.crc", "version-hint.text", "v7.json", "vx.metadata.json", "v+7.metadata.json"];
+        for other in others.into_iter().chain(["v7.metadata.json.bak", "v7.old.metadata.json", "v7.gz", "gz"]) {
             assert_eq!(MetadataFileName::parse(other), None, "{other}");
         }
     }

@@ -136,7 +136,7 @@ impl<'a> DeadFileSearch<'a> {
         let mut probe: Probe<'_, ExpiredEntry> = Probe::new(live);
         let mut batch = Vec::with_capacity(BATCH);
         let skipped = for_each_live_entry(dead_manifests, Reading::Lenient, self.task, |entry| {
-            let snapshot_id = dead_manifests.get(entry.manifest).map(|manifest| manifest.snapshot_id);
+            let snapshot_id = dead_manifests.get(entry.manifest).map(ManifestFile::had_by);
             batch.push(ExpiredEntry {
                 path: entry.path.to_string(),
                 kind: entry.kind,
@@ -167,9 +167,9 @@ impl<'a> DeadFileSearch<'a> {
         };
         let size = |bytes: Option<i64>| bytes.and_then(|bytes| u64::try_from(bytes).ok());
         for manifest in dead_manifests {
-            let ManifestFile { reference, snapshot_id, .. } = manifest;
+            let reference = &manifest.reference;
             let bytes = size(reference.length);
-            add(&reference.location, FileKind::Manifest, bytes, Some(*snapshot_id), ONLY_EXPIRED);
+            add(&reference.location, FileKind::Manifest, bytes, Some(manifest.had_by()), ONLY_EXPIRED);
         }
         for snapshot in gone {
             if let Some(list) = &snapshot.manifest_list {
@@ -329,7 +329,24 @@ impl DeadFiles {
     }
 
     fn add(&mut self, file: FileOutcome) -> Result<()> {
-        if self.known.insert(&file.path) { self.files.push(file) } else { Ok(()) }
+        match self.known.met_at(&file.path, self.files.as_slice().len()) {
+            None => self.files.push(file),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Adds what an entry names. Which of several entries for one file comes first is chance; which one counts must not be.
+    fn add_content(&mut self, file: FileOutcome) -> Result<()> {
+        fn rank(file: &FileOutcome) -> impl Ord {
+            (file.status == FileStatus::Planned, &file.path, file.kind, file.bytes, file.snapshot_id)
+        }
+        let Some(place) = self.known.met_at(&file.path, self.files.as_slice().len()) else {
+            return self.files.push(file);
+        };
+        if let Some(known) = self.files.as_mut().get_mut(place).filter(|known| rank(&file) < rank(known)) {
+            *known = file;
+        }
+        Ok(())
     }
 
     fn add_dead(&mut self, answers: Vec<(ExpiredEntry, Liveness)>) -> Result<()> {
@@ -340,7 +357,7 @@ impl DeadFiles {
                 Liveness::Dead => {}
                 Liveness::OtherPrefix(_) => file.status = FileStatus::Spared(SkipReason::PrefixMismatch),
             }
-            self.add(file)?;
+            self.add_content(file)?;
         }
         Ok(())
     }

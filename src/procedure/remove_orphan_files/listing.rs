@@ -10,6 +10,7 @@ use datafusion::arrow::datatypes::{DataType, TimeUnit, TimestampMillisecondType}
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
+use crate::catalog::is_codec;
 use crate::error::{Error, Result};
 use crate::maintenance::RunContext;
 use crate::report::FileKind;
@@ -155,6 +156,7 @@ pub(super) fn kind_by_name(path: &str) -> FileKind {
         return match name {
             _ if name.contains("metadata.json") => FileKind::Metadata,
             _ if name.ends_with(".puffin") || name.ends_with(".stats") => FileKind::Statistics,
+            _ if name.starts_with("partition-stats-") => FileKind::PartitionStatistics,
             _ if name.starts_with("snap-") && name.ends_with(".avro") => FileKind::ManifestList,
             _ if name.ends_with(".avro") => FileKind::Manifest,
             _ => FileKind::Unknown,
@@ -173,7 +175,8 @@ pub(super) fn kind_by_name(path: &str) -> FileKind {
 /// True for names that some table's metadata file may have, however unusual.
 pub(super) fn is_metadata_file(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    ["metadata.json", "metadata.json.gz", "metadata.json.zst"].iter().any(|ending| name.ends_with(ending))
+    let compressed = name.rsplit_once('.').filter(|(_, codec)| is_codec(codec));
+    compressed.map_or(name.as_str(), |(name, _)| name).ends_with("metadata.json")
 }
 
 /// Listed files with their locations, in batches.
@@ -324,6 +327,8 @@ mod tests {
         for (path, kind) in [
             ("/t/metadata/v1.metadata.json", FileKind::Metadata),
             ("/t/metadata/00001-x.gz.metadata.json", FileKind::Metadata),
+            ("/t/metadata/partition-stats-1-u.parquet", FileKind::PartitionStatistics),
+            ("/t/metadata/partition-stats-1-u.avro", FileKind::PartitionStatistics),
             ("/t/metadata/snap-1-2-x.avro", FileKind::ManifestList),
             ("/t/metadata/x-m0.avro", FileKind::Manifest),
             ("/t/metadata/x.stats", FileKind::Statistics),

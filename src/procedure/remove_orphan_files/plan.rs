@@ -185,6 +185,9 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
     metrics.retained_snapshots_count = seen.metadata.snapshots().len() as u64;
     let unscanned = unscanned_roots(&metadata, &scope, &rules);
     metrics.unscanned_roots_count = unscanned.len() as u64;
+    notices.extend(
+        (!scope.whole_table).then(|| format!("location is {}: nothing outside of it was searched", scope.folder)),
+    );
     notices.extend(foreign.map(|file| foreign_notice(metrics.skipped_foreign_files_count, &file)));
     notices.extend(unscanned.into_iter().map(|root| {
         format!("{root} lies outside the table's location and may be shared: it is listed only when named as location")

@@ -92,6 +92,7 @@ async fn a_rule_is_given_once_and_ids_stand_alone() {
         (format!("{}{}", older_than(day(2)), older_than(day(3))), "older_than"),
         (", retain_last => 2, retain_last => 1".into(), "retain_last"),
         (", snapshot_ids => [1], retain_last => 3".into(), "retain_last"),
+        (", delete_files => true, delete_files => false".into(), "delete_files"),
         (", retain_last => 0".into(), "retain_last"),
         (", max_concurrent_deletes => 0".into(), "max_concurrent_deletes"),
         (", max_concurrent_deletes => -1".into(), "max_concurrent_deletes"),
