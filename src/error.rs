@@ -217,7 +217,7 @@ pub enum Error {
 
     /// Some files could not be deleted. All others were tried, and a commit that came before stays.
     #[error(
-        "{failed} of {planned} files could not be deleted; {committed}. First failure: {first}. Run remove_orphan_files later to collect them, or call with output => 'files' to see them all"
+        "{failed} of {planned} files could not be deleted; {committed}. First failure: {first}. Run resume_maintenance or remove_orphan_files later to collect them, or call with output => 'files' to see them all"
     )]
     PartialDelete {
         /// How many files are left.

@@ -89,6 +89,11 @@ pub fn register(session: &SessionContext) -> datafusion::error::Result<Maintenan
 pub mod parameters {
     pub use crate::procedure::{Parameter, ParameterKind};
 
+    /// The names of all procedures.
+    pub fn procedures() -> impl Iterator<Item = &'static str> {
+        crate::procedure::PROCEDURES.into_iter().map(|procedure| procedure.name())
+    }
+
     /// The parameters of a procedure, by its name in any case; the table comes first.
     pub fn of(procedure: &str) -> Option<&'static [Parameter]> {
         crate::procedure::find(procedure).map(|procedure| procedure.parameters())

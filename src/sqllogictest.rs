@@ -6,7 +6,7 @@
 //!
 //! Results are compared as text. What differs from run to run is replaced by a name first, the same in rows and in error
 //! messages: the warehouse's folder by `<DIR>`, uuids by `<UUID>`, and in metric rows the time taken by `<MS>` and
-//! `deleted_bytes` by `<BYTES>` unless it is 0 (manifests hold their folder's path, so their sizes depend on it).
+//! bytes by `<BYTES>` unless they are 0 (manifests hold their folder's path, so their sizes depend on it).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -45,6 +45,7 @@ suites! {
     "expire_snapshots_forms.slt",
     "expire_snapshots_tables.slt",
     "explain.slt",
+    "journal.slt",
     "output_shapes.slt",
     "remove_orphan_files_arguments.slt",
     "remove_orphan_files_errors.slt",
@@ -126,7 +127,7 @@ fn hide_measured(schema: &Schema, cells: &mut [String]) {
     if let (Some(name), Some(value)) = (position("metric_name"), position("metric_value")) {
         match (cells[name].as_str(), cells[value].as_str()) {
             ("elapsed_ms", _) => cells[value] = "<MS>".into(),
-            ("deleted_bytes", bytes) if bytes != "0" => cells[value] = "<BYTES>".into(),
+            ("deleted_bytes" | "deferred_bytes", bytes) if bytes != "0" => cells[value] = "<BYTES>".into(),
             _ => {}
         }
     }
