@@ -69,7 +69,9 @@ pub use error::{Error, Result};
 pub use maintenance::{Clock, FixedClock, Maintenance, MaintenanceBuilder, SystemClock};
 pub use options::MaintenanceOptions;
 pub use procedure::expire_snapshots::{CommittedExpiry, ExpirePlan, ExpireSnapshots};
+pub use procedure::explain_file::{Answer, FileExplanation, FileVerdict};
 pub use procedure::remove_orphan_files::{DEFAULT_ORPHAN_AGE_MS, OrphanPlan, PrefixMismatchMode, RemoveOrphanFiles};
+pub use procedure::verify_table::{Finding, Problem, Severity, Verification};
 pub use sql::{MaintenanceSql, rewrite};
 pub use storage::configured::{ConfiguredStores, CredentialSource, StorageCredentials};
 

@@ -5,8 +5,10 @@
 
 mod collected;
 pub(crate) mod expire_snapshots;
+pub(crate) mod explain_file;
 mod outcome;
 pub(crate) mod remove_orphan_files;
+pub(crate) mod verify_table;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -25,8 +27,12 @@ use crate::options::MaintenanceOptions;
 use crate::report::Output;
 
 /// All procedures, by their canonical names.
-pub(crate) const PROCEDURES: [&dyn Procedure; 2] =
-    [&expire_snapshots::ExpireSnapshotsProcedure, &remove_orphan_files::RemoveOrphanFilesProcedure];
+pub(crate) const PROCEDURES: [&dyn Procedure; 4] = [
+    &expire_snapshots::ExpireSnapshotsProcedure,
+    &remove_orphan_files::RemoveOrphanFilesProcedure,
+    &verify_table::VerifyTableProcedure,
+    &explain_file::ExplainFileProcedure,
+];
 
 /// Finds a procedure by its name, in any case.
 pub(crate) fn find(name: &str) -> Option<&'static dyn Procedure> {
