@@ -11,7 +11,7 @@ const REFERENCE: &str = include_str!("../../docs/sql.md");
 
 #[test]
 fn the_sql_reference_names_every_argument_and_alias() {
-    for procedure in ["expire_snapshots", "remove_orphan_files"] {
+    for procedure in ["expire_snapshots", "remove_orphan_files", "verify_table", "explain_file"] {
         let heading = format!("## Arguments of {procedure}");
         let section = REFERENCE.split("\n## ").find(|section| heading.ends_with(section.lines().next().unwrap()));
         let section = section.unwrap_or_else(|| panic!("{heading} is missing"));

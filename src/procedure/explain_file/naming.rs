@@ -122,7 +122,8 @@ impl Naming {
             (_, Some(prefix)) => format!("nothing, but the same path is named under {prefix}"),
             _ => "nothing".to_string(),
         };
-        let unreadable = (!self.unreadable.is_empty()).then(|| format!("not read: {}", some_of(&self.unreadable, "; ")));
+        let unreadable =
+            (!self.unreadable.is_empty()).then(|| format!("not read: {}", some_of(&self.unreadable, "; ")));
         let contents: Vec<String> = self.contents.iter().map(|content| content.as_str().to_string()).collect();
         let content = if contents.is_empty() { "none".to_string() } else { contents.join(", ") };
         let manifests = (!self.manifests.is_empty()).then(|| format!("named by {}", some_of(&self.manifests, ", ")));

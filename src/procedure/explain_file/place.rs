@@ -69,12 +69,7 @@ pub(super) enum Age {
 impl Place {
     /// Finds the file that a text means: a location in any spelling, or a path below the table's. Where there is nothing under
     /// the name as it is written, percent-encoding is undone.
-    pub(super) async fn find(
-        path: &str,
-        metadata: &TableMetadata,
-        rules: &PathRules,
-        stores: &Stores,
-    ) -> Result<Self> {
+    pub(super) async fn find(path: &str, metadata: &TableMetadata, rules: &PathRules, stores: &Stores) -> Result<Self> {
         let (location, read_as) = absolute(path, metadata.location());
         let prefix = prefix_of(&location, metadata.location(), rules);
         let location = own_spelling(location, metadata.location(), rules);

@@ -42,11 +42,7 @@ impl fmt::Display for FileVerdict {
 }
 
 /// The verdict on a file that something names.
-pub(super) fn of_needed(
-    naming: &Naming,
-    metadata: &TableMetadata,
-    surroundings: &Surroundings,
-) -> Option<FileVerdict> {
+pub(super) fn of_needed(naming: &Naming, metadata: &TableMetadata, surroundings: &Surroundings) -> Option<FileVerdict> {
     if !naming.is_named() {
         return None;
     }
@@ -113,7 +109,9 @@ pub(super) async fn of_unneeded(
         if file.is_listed_as(&planned.path)? {
             return Ok(match &planned.status {
                 FileStatus::Spared(why) => FileVerdict::Kept(why.explanation().into()),
-                FileStatus::Failed(why) => FileVerdict::Unknown(format!("remove_orphan_files could not delete it: {why}")),
+                FileStatus::Failed(why) => {
+                    FileVerdict::Unknown(format!("remove_orphan_files could not delete it: {why}"))
+                }
                 FileStatus::Missing => FileVerdict::Unknown("it is gone meanwhile".into()),
                 FileStatus::Planned | FileStatus::Deleted => FileVerdict::Orphan,
             });
@@ -137,9 +135,11 @@ fn why_not_planned(place: &Place, surroundings: &Surroundings) -> String {
         _ => match age {
             Age::Young(_) => format!("nothing names it, but it is not older than {}", format_ms(*cutoff_ms)),
             Age::Unknown => "nothing names it, but its age is unknown".into(),
-            Age::Old(_) => "it may be in use under another name: a link leads to it, a live file elsewhere has its name, or \
+            Age::Old(_) => {
+                "it may be in use under another name: a link leads to it, a live file elsewhere has its name, or \
                             metadata that is not the newest names it"
-                .into(),
+                    .into()
+            }
         },
     }
 }

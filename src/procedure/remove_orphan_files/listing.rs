@@ -31,7 +31,11 @@ impl Scope {
     ///
     /// # Errors
     /// [`Error::Location`] for whatever leaves the table's roots, `..` included.
-    pub(in crate::procedure) fn resolve(metadata: &TableMetadata, location: Option<&str>, rules: &PathRules) -> Result<Self> {
+    pub(in crate::procedure) fn resolve(
+        metadata: &TableMetadata,
+        location: Option<&str>,
+        rules: &PathRules,
+    ) -> Result<Self> {
         let table = metadata.location();
         let table = table.with_path(table.path().trim_end_matches('/'));
         let Some(text) = location else { return Ok(Self { folder: table, whole_table: true }) };

@@ -215,7 +215,10 @@ impl<'a> Check<'a> {
                     Fault::Dangling => (
                         Severity::Warning,
                         Problem::DanglingDeleteFile,
-                        format!("{}, which it is for, is not live in the snapshot", entry.referenced.unwrap_or_default()),
+                        format!(
+                            "{}, which it is for, is not live in the snapshot",
+                            entry.referenced.unwrap_or_default()
+                        ),
                     ),
                     Fault::WithoutData => (
                         Severity::Warning,
@@ -329,14 +332,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn add(
-        &mut self,
-        severity: Severity,
-        problem: Problem,
-        path: &str,
-        needed: &Needed,
-        detail: String,
-    ) -> Result<()> {
+    fn add(&mut self, severity: Severity, problem: Problem, path: &str, needed: &Needed, detail: String) -> Result<()> {
         let finding = Finding {
             severity,
             problem,
@@ -379,7 +375,9 @@ async fn look_at(path: &str, stores: &Stores) -> Result<Look> {
     };
     let (is_local, stat) = match look(path.to_string()).await {
         Ok(looked) => looked,
-        Err(error @ (Error::Location { .. } | Error::NoStore { .. })) => return Ok(Look::Impossible(error.to_string())),
+        Err(error @ (Error::Location { .. } | Error::NoStore { .. })) => {
+            return Ok(Look::Impossible(error.to_string()));
+        }
         Err(error) => return Err(error),
     };
     if let Some(stat) = stat {

@@ -41,7 +41,8 @@ pub(crate) async fn verify(handle: TableHandle, context: &RunContext) -> Result<
             return Ok(verification);
         }
         if attempt == ATTEMPTS {
-            let notice = format!("{} changed whenever it was looked at; what is missing may just be expired", table.name);
+            let notice =
+                format!("{} changed whenever it was looked at; what is missing may just be expired", table.name);
             verification.notices.push(notice);
             return Ok(verification);
         }

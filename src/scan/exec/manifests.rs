@@ -77,11 +77,7 @@ impl FileScanExec<Manifests> {
     }
 
     /// A scan of the live entries of distinct manifests, with the data files that deletes are for.
-    pub(crate) fn with_references(
-        manifests: Vec<ManifestRef>,
-        partitions: usize,
-        on_unreadable: OnUnreadable,
-    ) -> Self {
+    pub(crate) fn with_references(manifests: Vec<ManifestRef>, partitions: usize, on_unreadable: OnUnreadable) -> Self {
         let columns = EntryColumns::WithReferences;
         Self::over(Manifests { manifests, columns, live_only: true }, partitions, on_unreadable)
     }

@@ -156,7 +156,10 @@ fn other_sql_is_handed_on() {
 #[test]
 fn statements_of_ours_that_do_not_fit_are_errors() {
     for (sql, why) in [
-        ("CALL system.no_such_procedure('t')", "the procedures are expire_snapshots, remove_orphan_files, verify_table and explain_file"),
+        (
+            "CALL system.no_such_procedure('t')",
+            "the procedures are expire_snapshots, remove_orphan_files, verify_table and explain_file",
+        ),
         ("CALL h.system.rewrite_data_files('t')", "there is no procedure rewrite_data_files"),
         ("ALTER TABLE t EXECUTE optimize", "there is no procedure optimize"),
         ("CALL system.expire_snapshots('t') garbage", "Expected: the end of the statement, found: garbage"),
@@ -169,7 +172,10 @@ fn statements_of_ours_that_do_not_fit_are_errors() {
         ("CALL system.expire_snapshots(table => )", "could not be parsed"),
         ("CALL cat.expire_snapshots('t')", "not in cat: write CALL system.expire_snapshots(…)"),
         ("CALL a.b.system.expire_snapshots('t')", "not in a.b.system"),
-        ("ALTER TABLE t EXECUTE", "the procedures are expire_snapshots, remove_orphan_files, verify_table and explain_file"),
+        (
+            "ALTER TABLE t EXECUTE",
+            "the procedures are expire_snapshots, remove_orphan_files, verify_table and explain_file",
+        ),
         ("ALTER TABLE t EXECUTE;", "the procedure is missing after EXECUTE"),
         ("ALTER TABLE /data/t EXECUTE expire_snapshots", "ALTER TABLE \"/data/t\" EXECUTE …"),
         ("ALTER TABLE s3://b/a-b/t EXECUTE expire_snapshots()", "ALTER TABLE \"s3://b/a-b/t\" EXECUTE …"),
