@@ -7,15 +7,22 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::prelude::{SessionConfig, SessionContext};
 use iceberg_maintenance::fixtures::{
-    Content, ContentFile, Entry, Fault, History, MetadataNaming, Ref, Statistics, Table, WAREHOUSE_NOW_MS, Written,
-    warehouse,
+    Content, ContentFile, Fault, History, MetadataNaming, Ref, Table, WAREHOUSE_NOW_MS, Written, warehouse,
 };
 use iceberg_maintenance::report::FileKind;
 use iceberg_maintenance::{FileVerdict, Finding, Maintenance, Problem, Severity, Verification};
+use proptest::prelude::*;
+use proptest::sample::Index;
 use url::Url;
 
+use crate::corpus::CASES;
+use crate::corpus::case::{Call, Case, now};
+use crate::property::{Plan, STRAYS, block_on, cases, plan};
 use crate::support::{Session, disk, literal, set_modified};
+use crate::table::plain_path;
 use crate::watched::{Kind, WatchedStore, Wrong};
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
@@ -186,22 +193,23 @@ async fn sizes_are_compared_with_what_names_the_file() {
 #[tokio::test]
 async fn refs_and_statistics_without_a_snapshot() {
     let mut history = three_snapshots();
-    let statistics = history.statistics(3);
+    let (lost, statistics) = (history.statistics(2), history.statistics(3));
     let mut table = history.build();
-    table.statistics.push(Statistics { snapshot_id: 77, path: "metadata/gone.stats".into() });
     table.refs.as_mut().unwrap().insert("lost".into(), Ref::tag(99));
     let place = Place::new(&table);
+    let newest = place.path(&place.written.metadata_path);
+    let mut metadata: serde_json::Value = serde_json::from_slice(&fs::read(&newest).unwrap()).unwrap();
+    let entries = metadata["statistics"].as_array_mut().unwrap();
+    entries.iter_mut().find(|entry| entry["snapshot-id"] == 2).unwrap()["snapshot-id"] = 77.into();
+    fs::write(&newest, metadata.to_string()).unwrap();
     assert_eq!(
         place.found().await,
         [
             (Severity::Error, Problem::RefWithoutSnapshot, String::new(), Some(99)),
-            (Severity::Warning, Problem::StatisticsWithoutSnapshot, "metadata/gone.stats".to_string(), Some(77)),
+            (Severity::Warning, Problem::StatisticsWithoutSnapshot, lost.clone(), Some(77)),
         ]
     );
-    assert_eq!(
-        place.verdict("metadata/gone.stats").await,
-        "kept: the metadata has a statistics entry for it, though not its snapshot"
-    );
+    assert_eq!(place.verdict(&lost).await, "kept: the metadata has a statistics entry for it, though not its snapshot");
     assert_eq!(place.verdict(&statistics).await, "kept: snapshot 3 (main) needs it");
 }
 
@@ -248,15 +256,17 @@ async fn deletes_for_data_that_is_not_live_dangle() {
     let mut history = self::history(3);
     history.append(BEGIN_MS + DAY_MS, ["a", "b"]);
     history.deletion_vectors(BEGIN_MS + 2 * DAY_MS, "dv", &[("a", &[0]), ("b", &[1])]);
-    history.overwrite(BEGIN_MS + 3 * DAY_MS, ["a"], ["c"]);
-    let place = Place::new(&history.build());
+    let mut table = history.build();
+    let deletes = table.manifests.values_mut().find(|manifest| manifest.deletes).unwrap();
+    deletes.entries[0].file.referenced = Some("data/gone.parquet".into());
+    let place = Place::new(&table);
     let found = place.found().await;
-    assert_eq!(found, [(Severity::Warning, Problem::DanglingDeleteFile, "data/dv.puffin".to_string(), Some(3))]);
+    assert_eq!(found, [(Severity::Warning, Problem::DanglingDeleteFile, "data/dv.puffin".to_string(), Some(2))]);
     let verification = place.verify().await;
     assert!(verification.is_healthy());
     let finding = &verification.findings()[0];
     assert_eq!(finding.content, Some(FileKind::DeletionVector));
-    assert!(finding.detail.contains("data/a.parquet, which it is for"), "{finding:?}");
+    assert!(finding.detail.contains("data/gone.parquet, which it is for"), "{finding:?}");
 }
 
 #[tokio::test]
@@ -329,6 +339,8 @@ async fn a_table_in_a_bucket_is_listed_and_no_file_is_asked_for() {
         match kind {
             Kind::Get => *gets.entry(key).or_default() += 1,
             Kind::List => lists.push(key),
+            // That is how the newest metadata is found.
+            Kind::Head if key.contains("metadata.json") => {}
             Kind::Head | Kind::Put | Kind::Delete | Kind::Other => panic!("{kind:?} of {key}"),
         }
     }
@@ -352,6 +364,21 @@ async fn a_table_in_a_bucket_is_listed_and_no_file_is_asked_for() {
 }
 
 #[tokio::test]
+async fn memory_that_does_not_suffice_is_an_error() {
+    let place = Place::new(&three_snapshots().build());
+    for (bytes, suffices) in [(20 << 10, false), (64 << 20, true)] {
+        let runtime = RuntimeEnvBuilder::new().with_memory_limit(bytes, 1.0).build_arc().unwrap();
+        let context = SessionContext::new_with_config_rt(SessionConfig::new(), runtime);
+        let maintenance = Maintenance::builder().register(&context).unwrap();
+        let verified = maintenance.verify_table(place.table()).await;
+        assert_eq!(verified.as_ref().map_err(ToString::to_string).is_ok(), suffices, "{bytes}: {verified:?}");
+        if let Err(error) = verified {
+            assert!(error.to_string().contains("ListedFiles"), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_missing_object_costs_one_look() {
     let mut history = history(2);
     history.table_mut().location = Some("s3://bucket/wh/t".into());
@@ -365,8 +392,10 @@ async fn a_missing_object_costs_one_look() {
     let verification = session.maintenance.verify_table("s3://bucket/wh/t").await.unwrap();
     let found: Vec<_> = verification.findings().iter().map(|finding| finding.file_path.clone().unwrap()).collect();
     assert_eq!(found, ["s3://bucket/wh/t/data/a.parquet"]);
-    let heads: Vec<_> = store.take_requests().into_iter().filter(|(kind, _)| *kind == Kind::Head).collect();
-    assert_eq!(heads, [(Kind::Head, "wh/t/data/a.parquet".to_string())]);
+    // The newest metadata is found by looking, too.
+    let is_look = |(kind, key): &(Kind, String)| *kind == Kind::Head && !key.contains("metadata.json");
+    let looks: Vec<_> = store.take_requests().into_iter().filter(is_look).map(|(_, key)| key).collect();
+    assert_eq!(looks, ["wh/t/data/a.parquet"]);
 }
 
 #[test]
@@ -523,4 +552,110 @@ async fn a_path_in_another_bucket_is_told_apart() {
     assert_eq!(answer("named_by"), "nothing, but the same path is named under s3://bucket");
     assert_eq!(answer("scheme_and_authority"), "s3://other, which is not the table's s3://bucket");
     assert!(matches!(explained.verdict(), FileVerdict::Kept(_)), "{}", explained.verdict());
+}
+
+/// What is wrong with single snapshots, by the description: the problem, the file, and the newest snapshot where it is so.
+fn faults(table: &Table) -> BTreeMap<(Problem, String), i64> {
+    let mut faults = BTreeMap::new();
+    let mut snapshots = table.snapshots.clone();
+    snapshots.sort_by_key(|snapshot| (snapshot.timestamp_ms, snapshot.id));
+    for snapshot in &snapshots {
+        let manifests = snapshot.manifests.iter().map(|path| &table.manifests[path]);
+        let live: Vec<_> = manifests.flat_map(|manifest| &manifest.entries).filter(|entry| entry.is_live()).collect();
+        let data: BTreeSet<_> =
+            live.iter().filter(|entry| entry.file.kind == FileKind::Data).map(|entry| &entry.file.path).collect();
+        let mut met = BTreeSet::new();
+        for ContentFile { path, kind, referenced, .. } in live.iter().map(|entry| &entry.file) {
+            let vector_of = referenced.as_ref().filter(|_| *kind == FileKind::DeletionVector);
+            if !met.insert((path, vector_of)) {
+                faults.insert((Problem::DuplicateFile, path.clone()), snapshot.id);
+            }
+            let for_nothing = referenced.as_ref().is_some_and(|of| !data.contains(of));
+            if *kind != FileKind::Data && (data.is_empty() || for_nothing) {
+                faults.insert((Problem::DanglingDeleteFile, path.clone()), snapshot.id);
+            }
+        }
+    }
+    faults
+}
+
+/// Verifies a random table, whole and with one file missing, and asks for a verdict on each of its files.
+async fn inspect(plan: &Plan, missing: &Index, strays: &[&str]) -> Result<(), String> {
+    let mut table = plan.play();
+    strays.iter().for_each(|stray| {
+        table.stray(stray, BEGIN_MS);
+    });
+    let place = Place::new(&table);
+    let of_whole: BTreeMap<_, _> =
+        place.found().await.into_iter().map(|(_, problem, path, id)| ((problem, path), id.unwrap())).collect();
+    if of_whole != faults(&table) {
+        return Err(format!("found {of_whole:?}, but wrong is {:?}", faults(&table)));
+    }
+    verdicts_agree(&place.session, &place.written).await;
+
+    let needed: Vec<_> = table.live_files_of(table.snapshots.iter().map(|snapshot| snapshot.id)).into_iter().collect();
+    if needed.is_empty() {
+        return Ok(());
+    }
+    let gone = &needed[missing.index(needed.len())].path;
+    fs::remove_file(place.path(gone)).unwrap();
+    let needs = |id: &i64| table.live_files(*id).iter().any(|file| file.path == *gone);
+    let mut ages: Vec<_> = table.snapshots.iter().map(|snapshot| (snapshot.timestamp_ms, snapshot.id)).collect();
+    ages.sort_unstable();
+    let newest = ages.into_iter().map(|(_, id)| id).rfind(needs);
+    let found = place.found().await;
+    let missing: Vec<_> = found.iter().filter(|finding| finding.1 == Problem::MissingFile).collect();
+    match missing == [&(Severity::Error, Problem::MissingFile, gone.clone(), newest)] {
+        true => Ok(()),
+        false => Err(format!("{gone} is missing, which {newest:?} needs, but found is {found:?}")),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(40), failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_tables_are_seen_as_they_are(
+        plan in plan(),
+        missing in any::<Index>(),
+        strays in prop::sample::subsequence(STRAYS.to_vec(), 0..=STRAYS.len()),
+    ) {
+        block_on(inspect(&plan, &missing, &strays))?;
+    }
+}
+
+/// Tables that Spark wrote: what is missing is what a reader of our own misses, and nothing else is wrong with files.
+#[tokio::test]
+async fn tables_of_spark_are_seen_as_they_are() {
+    let mut verified = 0;
+    for case in CASES.iter().filter_map(|name| Case::find(name)) {
+        let copy = case.unpack();
+        let is_call = |run: &&serde_json::Value| run["op"] == "expire_snapshots" || run["op"] == "remove_orphan_files";
+        let calls: Vec<_> = case.runs().iter().filter(is_call).collect();
+        let names: BTreeSet<_> = calls.iter().map(|run| Call::new(&case, run, &[]).table).collect();
+        for name in names {
+            let session = Session::below(copy.folder.path(), Some(now(calls[0])));
+            let location = format!("file:{}/{name}", case.root());
+            let Ok(verification) = session.maintenance.verify_table(&location).await else { continue };
+            let Ok(referenced) = copy.table(&name).referenced() else {
+                assert!(!verification.is_healthy(), "{}: {name}", case.name);
+                continue;
+            };
+            let is_missing = |file: &&String| !copy.folder.path().join(file.trim_start_matches('/')).exists();
+            let hint = |file: &&String| !file.ends_with("version-hint.text");
+            let missing: BTreeSet<_> = referenced.iter().filter(is_missing).filter(hint).cloned().collect();
+            let of = |problem: Problem| {
+                let found = verification.findings().iter().filter(move |finding| finding.problem == problem);
+                found.map(|finding| plain_path(finding.file_path.as_ref().unwrap())).collect::<BTreeSet<_>>()
+            };
+            assert_eq!(of(Problem::MissingFile), missing, "{}: {name}", case.name);
+            let others = [Problem::SizeDiffers, Problem::UnreadableFile].map(of);
+            assert_eq!(others, [const { BTreeSet::new() }; 2], "{}: {name}: {:?}", case.name, verification.findings());
+            // That case has two commits which add a file that is there already.
+            let duplicates = if case.name == "dup_paths" { 2 } else { 0 };
+            assert_eq!(of(Problem::DuplicateFile).len(), duplicates, "{}: {name}", case.name);
+            verified += 1;
+        }
+    }
+    assert!(verified >= 4, "{verified} tables");
 }

@@ -45,6 +45,9 @@ struct Check<'a> {
     doubtful: SnapshotSet,
 }
 
+/// How many unlisted files are prepared to be looked at; fewer are looked at at once.
+const LOOKS: usize = 4096;
+
 /// The listing comes first, so that it shows whatever the metadata that was loaded before it names.
 pub(super) async fn check(table: &LoadedTable, context: &RunContext) -> Result<Verification> {
     let (metadata, task) = (&table.metadata, &context.task);
@@ -247,20 +250,18 @@ impl<'a> Check<'a> {
         let (at_once, _) = context.options().reading();
         let stores = Stores::new(context.task.runtime_env());
         let unlisted = std::mem::take(&mut self.unlisted);
-        let looks = unlisted.iter().map(|(path, needed)| {
-            let stores = &stores;
-            async move { Ok::<_, Error>((path, needed, look_at(path, stores).await?)) }
-        });
-        let looks: Vec<_> = looks.collect();
-        let mut looks = futures::stream::iter(looks).buffer_unordered(at_once.max(1));
-        while let Some((path, needed, look)) = looks.try_next().await? {
-            match look {
-                Look::Size(size) => self.compare_size(path, needed, size)?,
-                Look::Missing => self.missing(path, needed)?,
-                Look::Impossible(why) => self.unreadable(path, needed.content, needed.snapshot, &why, false)?,
+        let files: Vec<_> = unlisted.iter().collect();
+        for some in files.chunks(LOOKS) {
+            let looks = some.iter().map(|(path, _)| look_at(path, &stores)).collect::<Vec<_>>();
+            let looks: Vec<Look> = futures::stream::iter(looks).buffered(at_once.max(1)).try_collect().await?;
+            for ((path, needed), look) in some.iter().zip(looks) {
+                match look {
+                    Look::Size(size) => self.compare_size(path, needed, size)?,
+                    Look::Missing => self.missing(path, needed)?,
+                    Look::Impossible(why) => self.unreadable(path, needed.content, needed.snapshot, &why, false)?,
+                }
             }
         }
-        drop(looks);
         self.unlisted = unlisted;
         Ok(())
     }

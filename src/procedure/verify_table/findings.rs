@@ -153,11 +153,14 @@ impl Verification {
     }
 }
 
+/// Severity, problem, path, and the detail of what has no path: the order of the findings.
+type Key = (Severity, Problem, Option<String>, String);
+
 /// Findings while they are collected, each file once for each problem.
 #[derive(Debug)]
 pub(super) struct Findings {
     /// With the age of the snapshot: the place among all, oldest first.
-    found: BTreeMap<(Severity, Problem, Option<String>, String), (Option<usize>, Finding)>,
+    found: BTreeMap<Key, (Option<usize>, Finding)>,
     memory: MemoryReservation,
 }
 
@@ -172,7 +175,7 @@ impl Findings {
     /// # Errors
     /// When the session's memory limit is too low for so many.
     pub(super) fn add(&mut self, finding: Finding, age: Option<usize>) -> Result<()> {
-        // Refs have no path: their details tell them apart.
+        // Refs are told apart by their details.
         let detail = if finding.file_path.is_none() { finding.detail.clone() } else { String::new() };
         let key = (finding.severity, finding.problem, finding.file_path.clone(), detail);
         if self.found.get(&key).is_some_and(|(known, _)| *known >= age) {
