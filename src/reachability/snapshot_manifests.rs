@@ -30,6 +30,10 @@ impl SnapshotSet {
         }
     }
 
+    pub(crate) fn contains(&self, snapshot: usize) -> bool {
+        self.0.get(snapshot / 64).is_some_and(|word| word >> (snapshot % 64) & 1 == 1)
+    }
+
     pub(crate) fn add(&mut self, other: &Self) {
         self.0.iter_mut().zip(&other.0).for_each(|(word, other)| *word |= other);
     }
@@ -65,6 +69,8 @@ pub(crate) struct SnapshotManifests {
     pub manifests: Vec<ManifestFile>,
     /// The snapshots that list each manifest.
     pub listed_by: Vec<SnapshotSet>,
+    /// Manifests that a snapshot lists more than once, and the snapshot's place.
+    pub repeated: Vec<(usize, usize)>,
     /// Manifest lists that are missing or malformed; `index` is the snapshot's place.
     pub unreadable: Vec<Unreadable>,
     /// Snapshots whose summary counts more live files than their manifest list does: it seems to be cut short.
@@ -88,7 +94,7 @@ pub(crate) async fn manifests_of_snapshots(
     let places: HashMap<i64, usize> =
         snapshots.iter().enumerate().map(|(place, snapshot)| (snapshot.snapshot_id, place)).collect();
     let mut distinct = DistinctManifests::default();
-    let mut listed_by: Vec<SnapshotSet> = vec![];
+    let (mut listed_by, mut repeated): (Vec<SnapshotSet>, Vec<(usize, usize)>) = Default::default();
     let memory = MemoryConsumer::new("SnapshotManifests").register(task.memory_pool());
     let bytes_of_one = snapshots.len().div_ceil(64) * size_of::<u64>() + size_of::<SnapshotSet>();
     collect_partitioned(Arc::new(scan), task.clone(), |batch| {
@@ -98,6 +104,9 @@ pub(crate) async fn manifests_of_snapshots(
                 listed_by.push(SnapshotSet::none_of(snapshots.len()));
             }
             if let (Some(set), Some(snapshot)) = (listed_by.get_mut(manifest), places.get(&snapshot_id)) {
+                if set.contains(*snapshot) {
+                    repeated.push((manifest, *snapshot));
+                }
                 set.insert(*snapshot);
             }
         })?;
@@ -112,7 +121,8 @@ pub(crate) async fn manifests_of_snapshots(
     let DistinctManifests { manifests, mut contradicted, .. } = distinct;
     contradicted.sort_unstable();
     contradicted.dedup();
-    Ok(SnapshotManifests { manifests, listed_by, unreadable: log.unreadable(), short, contradicted, _memory: memory })
+    let unreadable = log.unreadable();
+    Ok(SnapshotManifests { manifests, listed_by, repeated, unreadable, short, contradicted, _memory: memory })
 }
 
 #[cfg(test)]
@@ -128,6 +138,7 @@ mod tests {
         };
         assert_eq!((set(&[]).last(), set(&[3, 199, 64]).last()), (None, Some(199)));
         assert_eq!(set(&[199, 64, 3, 63]).iter().collect::<Vec<_>>(), [3, 63, 64, 199]);
+        assert_eq!([63, 64, 199, 500].map(|place| set(&[64, 199]).contains(place)), [false, true, true, false]);
         assert_eq!(set(&[1, 70]).in_both(&set(&[70, 71])), set(&[70]));
         let mut changed = set(&[1, 70]);
         changed.add(&set(&[2]));

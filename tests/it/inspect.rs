@@ -234,6 +234,16 @@ async fn a_file_that_is_live_twice_in_one_snapshot_is_one_finding() {
 }
 
 #[tokio::test]
+async fn a_manifest_that_a_snapshot_lists_twice_makes_its_files_live_twice() {
+    let mut table = three_snapshots().build();
+    let of_d = |path: &&String| table.manifests[*path].entries.iter().any(|entry| entry.file.path == "data/d.parquet");
+    let manifest = table.snapshot(3).unwrap().manifests.iter().find(of_d).unwrap().clone();
+    table.snapshot_mut(3).unwrap().manifests.push(manifest);
+    let found = Place::new(&table).found().await;
+    assert_eq!(found, [(Severity::Error, Problem::DuplicateFile, "data/d.parquet".to_string(), Some(3))]);
+}
+
+#[tokio::test]
 async fn a_file_that_moves_between_manifests_is_live_once_in_each_snapshot() {
     let mut history = three_snapshots();
     history.rewrite_manifests(BEGIN_MS + 4 * DAY_MS);

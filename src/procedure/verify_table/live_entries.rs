@@ -34,6 +34,8 @@ pub(super) struct LiveEntries {
 pub(super) struct Faults {
     /// Files that a snapshot has twice, and the newest such snapshot.
     duplicates: HashMap<u64, usize>,
+    /// Manifests that a snapshot lists twice, and the newest such snapshot.
+    repeated: HashMap<u32, usize>,
     /// Data files that deletes of a manifest are for, though they aren't live, and the newest snapshot where that is so.
     dangling: HashMap<Occurrence, usize>,
     /// Manifests of deletes that a snapshot without any live data file lists, and the newest such snapshot.
@@ -88,6 +90,11 @@ impl LiveEntries {
         self.references.sort_unstable();
         self.references.dedup();
         let mut faults = Faults::default();
+        for (manifest, snapshot) in &manifests.repeated {
+            let newest = faults.repeated.entry(*manifest as u32).or_insert(*snapshot);
+            *newest = (*newest).max(*snapshot);
+            faults.manifests.insert(*manifest);
+        }
         self.find_duplicates(manifests, &mut faults);
         self.find_dangling(manifests, doubtful, &mut faults);
         self.find_deletes_without_data(manifests, doubtful, &mut faults);
@@ -157,7 +164,7 @@ impl Faults {
     ) -> Vec<(Fault, usize)> {
         let file = hashes.hash(entry.path);
         let manifest = manifest as u32;
-        let duplicate = self.duplicates.get(&of_entry(entry, file, hashes));
+        let duplicate = self.duplicates.get(&of_entry(entry, file, hashes)).max(self.repeated.get(&manifest));
         let dangling = referenced(entry).and_then(|referenced| self.dangling.get(&(hashes.hash(referenced), manifest)));
         let without_data = self.without_data.get(&manifest).filter(|_| entry.kind != FileKind::Data);
         let mut faults: Vec<(Fault, usize)> = duplicate.map(|newest| (Fault::Duplicate, *newest)).into_iter().collect();

@@ -14,7 +14,8 @@ use super::work::ScanWork;
 use super::{FileScanExec, FileSource, Kept, OnUnreadable, extend, extended_schema};
 use crate::error::Result;
 use crate::scan::manifest_list::{
-    KnownEntries, LiveCounts, decode_new_entries, inline_manifest_list, manifest_list_schema, refuse_encrypted_list,
+    KnownEntries, LiveCounts, decode_all_entries, decode_new_entries, inline_manifest_list, manifest_list_schema,
+    refuse_encrypted_list,
 };
 
 /// The manifest list of one snapshot.
@@ -102,10 +103,13 @@ impl FileSource for ManifestLists {
     fn decode(&self, index: usize, bytes: Bytes, known: &mut KnownEntries, memory: &FileMemory) -> Result<Decoded> {
         let list = &self.lists[index];
         refuse_encrypted_list(&list.location, &bytes, list.key_id)?;
-        if self.entries == ListEntries::All {
-            *known = KnownEntries::default();
-        }
-        let (rows, live) = decode_new_entries(&list.location, &bytes, known)?;
+        let (rows, live) = match self.entries {
+            ListEntries::Distinct => decode_new_entries(&list.location, &bytes, known)?,
+            ListEntries::All => {
+                let (rows, live) = decode_all_entries(&list.location, &bytes, known)?;
+                (Some(rows), live)
+            }
+        };
         let batches: Vec<RecordBatch> =
             rows.map(|batch| with_snapshot(&batch, list.snapshot_id)).transpose()?.into_iter().collect();
         memory.grow(batches.iter().map(RecordBatch::get_array_memory_size).sum())?;
