@@ -1,7 +1,8 @@
 //! Safe and fast maintenance of Apache Iceberg tables, in SQL, for any DataFusion engine.
 //!
-//! [`register`] installs two procedures in a session: `expire_snapshots` removes old snapshots and the files that only
-//! these needed, `remove_orphan_files` removes files that nothing names. They are called as statements through
+//! [`register`] installs the procedures in a session: `expire_snapshots` removes old snapshots and the files that only
+//! these needed, `remove_orphan_files` removes files that nothing names; `verify_table` and `explain_file` only read: is
+//! everything there, and why does a file stay? They are called as statements through
 //! [`MaintenanceSql::maintenance_sql`] (`CALL`, `ALTER TABLE … EXECUTE`, `VACUUM`), or as table functions in plain SQL.
 //! [`Maintenance`] offers the same to Rust, in one step or in two phases: plan, look, commit, delete.
 //!
@@ -70,7 +71,9 @@ pub use error::{Error, Result};
 pub use maintenance::{Clock, FixedClock, Maintenance, MaintenanceBuilder, SystemClock};
 pub use options::MaintenanceOptions;
 pub use procedure::expire_snapshots::{CommittedExpiry, ExpirePlan, ExpireSnapshots};
+pub use procedure::explain_file::{Answer, FileExplanation, FileVerdict};
 pub use procedure::remove_orphan_files::{DEFAULT_ORPHAN_AGE_MS, OrphanPlan, PrefixMismatchMode, RemoveOrphanFiles};
+pub use procedure::verify_table::{Finding, Problem, Severity, Verification};
 pub use sql::{MaintenanceSql, rewrite};
 pub use storage::configured::{ConfiguredStores, CredentialSource, StorageCredentials};
 

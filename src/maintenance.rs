@@ -13,7 +13,9 @@ use crate::catalog::{Catalog, Catalogs, Defaults, LoadedTable, TableHandle};
 use crate::error::{Error, Result};
 use crate::options::MaintenanceOptions;
 use crate::procedure::expire_snapshots::{self, Attempt, CommittedExpiry, ExpirePlan, ExpireSnapshots};
+use crate::procedure::explain_file::{self, FileExplanation};
 use crate::procedure::remove_orphan_files::{self, OrphanPlan, RemoveOrphanFiles};
+use crate::procedure::verify_table::{self, Verification};
 use crate::report::Report;
 
 /// Where "now" comes from.
@@ -283,6 +285,24 @@ impl Maintenance {
     pub async fn delete_orphan_files(&self, plan: OrphanPlan) -> Result<Report> {
         let context = self.context()?;
         detached(context.clone(), async move { remove_orphan_files::execute(plan, &context).await }).await
+    }
+
+    /// Checks that every file which any snapshot of the table needs is there and what it should be. Changes nothing.
+    ///
+    /// # Errors
+    /// When the table's metadata can't be read, and every failure on the way to a file: what is wrong with files is in the
+    /// [`Verification`].
+    pub async fn verify_table(&self, table: &str) -> Result<Verification> {
+        verify_table::verify(self.resolve(table)?, &self.context()?).await
+    }
+
+    /// Says why a file is kept, or what would remove it. Changes nothing. `path` is a location, or a path relative to the
+    /// table's.
+    ///
+    /// # Errors
+    /// When the table's metadata can't be read, and every failure on the way to a file.
+    pub async fn explain_file(&self, table: &str, path: &str) -> Result<FileExplanation> {
+        explain_file::explain(self.resolve(table)?, path, &self.context()?).await
     }
 
     /// The names of the tables of a catalog, or of a namespace in one (`catalog.namespace`), with all that lies in namespaces

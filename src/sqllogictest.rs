@@ -45,6 +45,7 @@ suites! {
     "expire_snapshots_forms.slt",
     "expire_snapshots_tables.slt",
     "explain.slt",
+    "explain_file.slt",
     "journal.slt",
     "output_shapes.slt",
     "remove_orphan_files_arguments.slt",
@@ -54,6 +55,7 @@ suites! {
     "table_function.slt",
     "timestamps_durations.slt",
     "vacuum.slt",
+    "verify_table.slt",
 }
 
 /// A session as a database that sqllogictest can drive. Statements go through

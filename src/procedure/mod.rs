@@ -5,11 +5,13 @@
 
 mod collected;
 pub(crate) mod expire_snapshots;
+pub(crate) mod explain_file;
 mod maintenance_log;
 mod outcome;
 mod recovery;
 pub(crate) mod remove_orphan_files;
 mod unfinished_runs;
+pub(crate) mod verify_table;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -28,12 +30,14 @@ use crate::options::MaintenanceOptions;
 use crate::report::Output;
 
 /// All procedures, by their canonical names.
-pub(crate) const PROCEDURES: [&dyn Procedure; 5] = [
+pub(crate) const PROCEDURES: [&dyn Procedure; 7] = [
     &expire_snapshots::ExpireSnapshotsProcedure,
     &remove_orphan_files::RemoveOrphanFilesProcedure,
     &unfinished_runs::ResumeMaintenanceProcedure,
     &unfinished_runs::PurgeDeferredFilesProcedure,
     &maintenance_log::MaintenanceLogProcedure,
+    &verify_table::VerifyTableProcedure,
+    &explain_file::ExplainFileProcedure,
 ];
 
 /// Finds a procedure by its name, in any case.

@@ -164,6 +164,63 @@ impl KnownFiles {
     }
 }
 
+/// One candidate, which the names of live files are compared with: the question of [`super::LiveFiles`], asked the other way
+/// round.
+#[derive(Debug)]
+pub(crate) struct OneFile {
+    identity: FileIdentity,
+    key: String,
+    prefix: FilePrefix,
+}
+
+/// How a name relates to a candidate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Sameness {
+    /// It names the candidate.
+    Same,
+    /// It names the same path under this scheme and authority, which the rules don't call equal.
+    OtherPrefix(FilePrefix),
+    /// It names another file.
+    Different,
+}
+
+impl OneFile {
+    /// # Errors
+    /// When a local disk doesn't say where a folder's links lead.
+    pub(crate) fn new(mut identity: FileIdentity, location: &str) -> Result<Self> {
+        let prefix = identity.prefix(location);
+        let prefix = identity.rules.listed_prefix(FilePrefix::clone(&prefix));
+        let key = identity.key(location)?.into_owned();
+        Ok(Self { identity, key, prefix })
+    }
+
+    /// Whether a live file's name names the candidate.
+    ///
+    /// # Errors
+    /// When a local disk doesn't say where a folder's links lead.
+    pub(crate) fn compare(&mut self, live: &str) -> Result<Sameness> {
+        let Self { identity, key, prefix } = self;
+        if !identity.keys(live)?.iter().any(|live| live == key) {
+            return Ok(Sameness::Different);
+        }
+        let live = identity.prefix(live);
+        match live.matches_listed(prefix) {
+            true => Ok(Sameness::Same),
+            false => Ok(Sameness::OtherPrefix(FilePrefix::clone(&live))),
+        }
+    }
+
+    /// Whether a listing's name is the candidate's.
+    ///
+    /// # Errors
+    /// When a local disk doesn't say where a folder's links lead.
+    pub(crate) fn is_listed_as(&mut self, listed: &str) -> Result<bool> {
+        let Self { identity, key, prefix } = self;
+        let other = identity.prefix(listed);
+        Ok(identity.key(listed)? == key.as_str() && identity.rules.listed_prefix(FilePrefix::clone(&other)) == *prefix)
+    }
+}
+
 /// The keys of one live file, all different from the first.
 #[derive(Debug)]
 pub(super) struct Keys<'a> {

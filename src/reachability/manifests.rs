@@ -49,6 +49,8 @@ pub(crate) struct LiveEntry<'a> {
     pub bytes: Option<u64>,
     /// Index of the manifest that names it.
     pub manifest: usize,
+    /// The data file that deletes are for, where the entry names one and [`for_each_live_entry_with_references`] read it.
+    pub referenced: Option<&'a str>,
 }
 
 /// How to treat a file that is missing or malformed.
@@ -104,7 +106,7 @@ pub(crate) async fn list_manifests(
     let scan = ManifestListScanExec::new(lists, partitions(task), reading.into());
     let log = scan.log();
     let mut distinct = DistinctManifests::default();
-    let outcome = collect_partitioned(Arc::new(scan), task.clone(), |batch| distinct.add(&batch)).await;
+    let outcome = collect_partitioned(Arc::new(scan), task.clone(), |batch| distinct.add(&batch, |_, _| {})).await;
     let snapshot_of = |index: usize| snapshots.get(index).map(|snapshot| snapshot.snapshot_id);
     let skipped = accepted(outcome, &log, reading, "manifest list", snapshot_of)?;
     if reading != Reading::Lenient {
@@ -127,17 +129,17 @@ pub(crate) async fn list_manifests(
 }
 
 /// True if the summary of a snapshot counts more live files than its manifest list does. Writers need not write one.
-fn is_short(listed: LiveCounts, snapshot: &Snapshot) -> bool {
+pub(super) fn is_short(listed: LiveCounts, snapshot: &Snapshot) -> bool {
     let Some(summary) = &snapshot.summary else { return false };
     let short = |count: Option<i64>, total: Option<i64>| count.zip(total).is_some_and(|(count, total)| count < total);
     short(listed.data, summary.total_data_files) || short(listed.deletes, summary.total_delete_files)
 }
 
-fn partitions(task: &TaskContext) -> usize {
+pub(super) fn partitions(task: &TaskContext) -> usize {
     task.session_config().target_partitions()
 }
 
-fn list_of(snapshot: &Snapshot) -> ManifestListRef {
+pub(super) fn list_of(snapshot: &Snapshot) -> ManifestListRef {
     ManifestListRef {
         snapshot_id: snapshot.snapshot_id,
         location: snapshot.manifest_list.clone().unwrap_or_default(),
@@ -153,15 +155,16 @@ fn needed(what: &'static str, skipped: &Unreadable, needed_by: i64) -> Error {
 
 /// The manifests that lists name, each once. Several lists may have an entry for the same manifest.
 #[derive(Debug, Default)]
-struct DistinctManifests {
-    manifests: Vec<ManifestFile>,
+pub(super) struct DistinctManifests {
+    pub(super) manifests: Vec<ManifestFile>,
     places: HashMap<String, usize>,
     /// Manifests that two lists contradict each other about.
-    contradicted: Vec<usize>,
+    pub(super) contradicted: Vec<usize>,
 }
 
 impl DistinctManifests {
-    fn add(&mut self, batch: &RecordBatch) -> Result<()> {
+    /// `on_entry` is told which snapshot lists which manifest, by the manifest's place among the distinct ones.
+    pub(super) fn add(&mut self, batch: &RecordBatch, mut on_entry: impl FnMut(usize, i64)) -> Result<()> {
         let snapshot_ids = column(batch, "snapshot_id")?.as_primitive::<Int64Type>();
         let spec_ids = column(batch, "partition_spec_id")?.as_primitive::<Int32Type>();
         let paths = column(batch, "manifest_path")?.as_string::<i32>();
@@ -184,21 +187,23 @@ impl DistinctManifests {
             };
             let (partition_spec_id, snapshot_id) = (value(spec_ids, row), snapshot_ids.value(row));
             let added_snapshot_id = value(writers, row);
-            self.add_one(ManifestFile { reference, partition_spec_id, snapshot_id, added_snapshot_id });
+            let manifest = ManifestFile { reference, partition_spec_id, snapshot_id, added_snapshot_id };
+            on_entry(self.add_one(manifest), snapshot_id);
         }
         Ok(())
     }
 
-    fn add_one(&mut self, manifest: ManifestFile) {
+    fn add_one(&mut self, manifest: ManifestFile) -> usize {
         match self.places.entry(manifest.reference.location.clone()) {
             Entry::Vacant(place) => {
-                place.insert(self.manifests.len());
                 self.manifests.push(manifest);
+                *place.insert(self.manifests.len() - 1)
             }
             Entry::Occupied(place) => {
                 if !self.manifests[*place.get()].agree(&manifest) {
                     self.contradicted.push(*place.get());
                 }
+                *place.get()
             }
         }
     }
@@ -251,10 +256,34 @@ pub(crate) async fn for_each_live_entry(
     manifests: &[ManifestFile],
     reading: Reading,
     task: &Arc<TaskContext>,
+    on_entry: impl FnMut(LiveEntry<'_>) -> Result<()>,
+) -> Result<Vec<Unreadable>> {
+    let scan = ManifestScanExec::new(references(manifests), partitions(task), reading.into(), true);
+    for_each_entry_of(scan, manifests, reading, task, on_entry).await
+}
+
+/// Like [`for_each_live_entry`], and entries of deletes name the data files that they are for.
+pub(crate) async fn for_each_live_entry_with_references(
+    manifests: &[ManifestFile],
+    reading: Reading,
+    task: &Arc<TaskContext>,
+    on_entry: impl FnMut(LiveEntry<'_>) -> Result<()>,
+) -> Result<Vec<Unreadable>> {
+    let scan = ManifestScanExec::with_references(references(manifests), partitions(task), reading.into());
+    for_each_entry_of(scan, manifests, reading, task, on_entry).await
+}
+
+fn references(manifests: &[ManifestFile]) -> Vec<ManifestRef> {
+    manifests.iter().map(|manifest| manifest.reference.clone()).collect()
+}
+
+async fn for_each_entry_of(
+    scan: ManifestScanExec,
+    manifests: &[ManifestFile],
+    reading: Reading,
+    task: &Arc<TaskContext>,
     mut on_entry: impl FnMut(LiveEntry<'_>) -> Result<()>,
 ) -> Result<Vec<Unreadable>> {
-    let references = manifests.iter().map(|manifest| manifest.reference.clone()).collect();
-    let scan = ManifestScanExec::new(references, partitions(task), reading.into(), true);
     let log = scan.log();
     let outcome = collect_partitioned(Arc::new(scan), task.clone(), |batch| {
         let paths = column(&batch, "file_path")?.as_string::<i32>();
@@ -262,6 +291,7 @@ pub(crate) async fn for_each_live_entry(
         let sizes = column(&batch, "file_size_in_bytes")?.as_primitive::<Int64Type>();
         let vectors = column(&batch, "is_deletion_vector")?.as_boolean();
         let indexes = column(&batch, "manifest")?.as_primitive::<UInt32Type>();
+        let referenced = batch.column_by_name("referenced_data_file").map(|column| column.as_string::<i32>());
         for row in 0..batch.num_rows() {
             let bytes = value(sizes, row).and_then(|bytes| u64::try_from(bytes).ok());
             on_entry(LiveEntry {
@@ -269,6 +299,7 @@ pub(crate) async fn for_each_live_entry(
                 kind: kind(contents.value(row), vectors.value(row)),
                 bytes,
                 manifest: indexes.value(row) as usize,
+                referenced: referenced.map(|column| column.value(row)).filter(|path| !path.is_empty()),
             })?;
         }
         Ok(())
@@ -307,7 +338,9 @@ mod tests {
     /// What is known of the manifest when lists with these entries are read in this order, and whether they agree.
     fn together(entries: &[ManifestFile]) -> (Option<i32>, Option<i64>, Option<i32>, bool) {
         let mut distinct = DistinctManifests::default();
-        entries.iter().for_each(|entry| distinct.add_one(entry.clone()));
+        entries.iter().for_each(|entry| {
+            distinct.add_one(entry.clone());
+        });
         let [ManifestFile { reference, partition_spec_id, .. }] = &distinct.manifests[..] else {
             panic!("{distinct:?}")
         };

@@ -11,14 +11,19 @@ mod manifests;
 mod names;
 mod probe;
 mod record;
+mod snapshot_manifests;
 mod spill;
 
-pub(crate) use identity::{FileIdentity, KnownFiles};
+pub(crate) use identity::{FileIdentity, KnownFiles, OneFile, Sameness};
 pub(crate) use live_files::{LiveFiles, LiveFilesBuilder, Liveness, NamedBy};
-pub(crate) use manifests::{ListedManifests, ManifestFile, Reading, for_each_live_entry, list_manifests};
+pub(crate) use manifests::{
+    ListedManifests, LiveEntry, ManifestFile, Reading, for_each_live_entry, for_each_live_entry_with_references,
+    list_manifests,
+};
 pub(crate) use names::{FileNames, FileNamesBuilder};
 pub(crate) use probe::{Candidate, Probe};
 pub(crate) use record::{Reader as RecordReader, Writer as RecordWriter};
+pub(crate) use snapshot_manifests::{SnapshotManifests, SnapshotSet, manifests_of_snapshots};
 
 use crate::error::Result;
 use crate::table::TableMetadata;

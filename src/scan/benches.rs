@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::EntryCounts;
 use super::avro::Layout;
-use super::manifest::{ManifestFile, check_counts};
+use super::manifest::{EntryColumns, ManifestFile, check_counts};
 use super::manifest_list::decode_manifest_list_like;
 pub(crate) use super::manifest_list::{KnownEntries, decode_new_entries, inflate_list};
 use crate::error::Result;
@@ -19,7 +19,7 @@ pub struct Decoder {
 impl Decoder {
     /// Decodes a manifest to record batches; how many rows they have.
     pub fn manifest(&mut self, bytes: &[u8]) -> Result<usize> {
-        let file = ManifestFile::open_like("manifest", bytes, &self.manifests)?;
+        let file = ManifestFile::open_like("manifest", bytes, EntryColumns::Usual, &self.manifests)?;
         let mut rows = 0;
         let counts = file.decode(file.blocks(), false, |batch, _| {
             rows += batch.num_rows();

@@ -23,7 +23,8 @@ const CONTENT: usize = 2;
 const FILE_PATH: usize = 3;
 const FILE_FORMAT: usize = 4;
 const FILE_SIZE: usize = 5;
-const SLOTS: usize = 6;
+const REFERENCED: usize = 6;
+const SLOTS: usize = 7;
 
 static WANTED: [Wanted; 3] = [
     Wanted { id: 0, names: &["status"], required: true, target: Target::Integer(STATUS) },
@@ -31,12 +32,60 @@ static WANTED: [Wanted; 3] = [
     Wanted { id: 2, names: &["data_file"], required: true, target: Target::Record(&WANTED_OF_FILE) },
 ];
 
-static WANTED_OF_FILE: [Wanted; 4] = [
-    Wanted { id: 134, names: &["content"], required: false, target: Target::Integer(CONTENT) },
-    Wanted { id: 100, names: &["file_path"], required: true, target: Target::Text(FILE_PATH) },
-    Wanted { id: 101, names: &["file_format"], required: false, target: Target::Text(FILE_FORMAT) },
-    Wanted { id: 104, names: &["file_size_in_bytes"], required: false, target: Target::Integer(FILE_SIZE) },
+const CONTENT_FIELD: Wanted =
+    Wanted { id: 134, names: &["content"], required: false, target: Target::Integer(CONTENT) };
+const PATH_FIELD: Wanted = Wanted { id: 100, names: &["file_path"], required: true, target: Target::Text(FILE_PATH) };
+const FORMAT_FIELD: Wanted =
+    Wanted { id: 101, names: &["file_format"], required: false, target: Target::Text(FILE_FORMAT) };
+const SIZE_FIELD: Wanted =
+    Wanted { id: 104, names: &["file_size_in_bytes"], required: false, target: Target::Integer(FILE_SIZE) };
+
+static WANTED_OF_FILE: [Wanted; 4] = [CONTENT_FIELD, PATH_FIELD, FORMAT_FIELD, SIZE_FIELD];
+
+static WANTED_WITH_REFERENCES: [Wanted; 3] = [
+    Wanted { id: 0, names: &["status"], required: true, target: Target::Integer(STATUS) },
+    Wanted { id: 1, names: &["snapshot_id"], required: false, target: Target::Integer(SNAPSHOT_ID) },
+    Wanted { id: 2, names: &["data_file"], required: true, target: Target::Record(&WANTED_OF_FILE_WITH_REFERENCES) },
 ];
+
+static WANTED_OF_FILE_WITH_REFERENCES: [Wanted; 5] = [
+    CONTENT_FIELD,
+    PATH_FIELD,
+    FORMAT_FIELD,
+    SIZE_FIELD,
+    Wanted { id: 143, names: &["referenced_data_file"], required: false, target: Target::Text(REFERENCED) },
+];
+
+/// Which columns are decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EntryColumns {
+    /// What decides whether a file is live.
+    Usual,
+    /// Also the data file that a delete file or a deletion vector is for.
+    WithReferences,
+}
+
+impl EntryColumns {
+    fn wanted(self) -> &'static [Wanted] {
+        match self {
+            Self::Usual => &WANTED,
+            Self::WithReferences => &WANTED_WITH_REFERENCES,
+        }
+    }
+
+    /// The columns of a decoded manifest.
+    pub(crate) fn schema(self) -> SchemaRef {
+        static WITH_REFERENCES: LazyLock<SchemaRef> = LazyLock::new(|| {
+            let referenced = Arc::new(Field::new("referenced_data_file", DataType::Utf8, false));
+            let fields = manifest_schema().fields().iter().cloned().chain([referenced]).collect::<Vec<_>>();
+            Arc::new(Schema::new(fields))
+        });
+        match self {
+            Self::Usual => manifest_schema(),
+            Self::WithReferences => Arc::clone(&WITH_REFERENCES),
+        }
+    }
+}
 
 /// The status of an entry whose file was removed by the manifest's snapshot.
 pub(crate) const DELETED: i32 = 2;
@@ -54,6 +103,7 @@ const POSITION_DELETES: i64 = 1;
 /// | `file_size_in_bytes` | Int64, nullable | |
 /// | `is_deletion_vector` | Boolean | the file is a Puffin file, which may hold the vectors of many entries |
 /// | `snapshot_id` | Int64, nullable | null: inherited from the manifest list |
+/// | `referenced_data_file` | Utf8 | the data file that the deletes are for, empty: none is named; only on request |
 pub(crate) fn manifest_schema() -> SchemaRef {
     static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
         Arc::new(Schema::new(vec![
@@ -107,7 +157,7 @@ pub(crate) fn decode_manifest(
     expected: EntryCounts,
     live_only: bool,
 ) -> Result<Vec<RecordBatch>> {
-    let manifest = ManifestFile::open_like(path, bytes, [])?;
+    let manifest = ManifestFile::open_like(path, bytes, EntryColumns::Usual, [])?;
     let mut batches = vec![];
     let counts = manifest.decode(manifest.blocks(), live_only, |batch, _| {
         batches.push(batch);
@@ -124,22 +174,24 @@ pub(crate) fn decode_manifest(
 pub(super) struct ManifestFile<B> {
     path: String,
     file: AvroFile<B, SLOTS>,
+    columns: EntryColumns,
 }
 
 impl<B: AsRef<[u8]>> ManifestFile<B> {
     /// Reads the header, and finds the blocks. This costs little, whatever the size of the file, and less if it shares the
-    /// layout of another manifest.
+    /// layout of another manifest that was opened for the same columns.
     ///
     /// # Errors
     /// [`Error::Malformed`] when it is not a whole manifest, as far as the frames of its blocks tell, or is encrypted.
     pub(super) fn open_like<'l>(
         path: &str,
         bytes: B,
+        columns: EntryColumns,
         layouts: impl IntoIterator<Item = &'l Arc<Layout>>,
     ) -> Result<Self> {
         refuse_encrypted(WHAT, path, bytes.as_ref(), false)?;
-        let file = AvroFile::open_like(bytes, &WANTED, layouts).map_err(|why| malformed(path, why))?;
-        Ok(Self { path: path.into(), file })
+        let file = AvroFile::open_like(bytes, columns.wanted(), layouts).map_err(|why| malformed(path, why))?;
+        Ok(Self { path: path.into(), file, columns })
     }
 
     /// Where it is.
@@ -175,7 +227,7 @@ impl<B: AsRef<[u8]>> ManifestFile<B> {
         live_only: bool,
         mut hand_on: impl FnMut(RecordBatch, usize) -> Result<()>,
     ) -> Result<[u64; 3]> {
-        let mut decoding = Decoding::new(&self.file, part, live_only);
+        let mut decoding = Decoding::new(self, part, live_only);
         while let Some(batch) = decoding.next_batch(self)? {
             hand_on(batch, decoding.decompressor.buffer_bytes())?;
         }
@@ -217,15 +269,15 @@ struct Decoding {
 }
 
 impl Decoding {
-    fn new<B: AsRef<[u8]>>(file: &AvroFile<B, SLOTS>, blocks: Range<usize>, live_only: bool) -> Self {
-        let promised = file.promised_records(blocks.clone());
+    fn new<B: AsRef<[u8]>>(manifest: &ManifestFile<B>, blocks: Range<usize>, live_only: bool) -> Self {
+        let promised = manifest.file.promised_records(blocks.clone());
         Self {
             blocks,
             live_only,
-            decompressor: file.decompressor(),
+            decompressor: manifest.file.decompressor(),
             promised,
             counts: [0; 3],
-            rows: ManifestBuilder::with_capacity(batch_rows(promised)),
+            rows: ManifestBuilder::with_capacity(batch_rows(promised), manifest.columns),
             full: VecDeque::new(),
         }
     }
@@ -239,7 +291,7 @@ impl Decoding {
         }
         let rows = match self.full.pop_front() {
             Some(rows) => rows,
-            None => std::mem::replace(&mut self.rows, ManifestBuilder::with_capacity(0)),
+            None => std::mem::replace(&mut self.rows, ManifestBuilder::with_capacity(0, manifest.columns)),
         };
         match rows.rows() {
             0 => Ok(None),
@@ -252,7 +304,8 @@ impl Decoding {
         file.for_each_record(block, decompressor, |row| {
             if rows.is_full() {
                 *promised = promised.saturating_sub(rows.rows() as u64);
-                full.push_back(std::mem::replace(rows, ManifestBuilder::with_capacity(batch_rows(*promised))));
+                let next = ManifestBuilder::with_capacity(batch_rows(*promised), rows.columns());
+                full.push_back(std::mem::replace(rows, next));
             }
             decode_entry(row, *live_only, counts, rows)
         })
@@ -290,7 +343,10 @@ fn decode_entry(
     rows.file_size.push(row.integer(FILE_SIZE));
     rows.is_deletion_vector.append(content == POSITION_DELETES && is_puffin(row));
     rows.snapshot_id.push(row.integer(SNAPSHOT_ID));
-    Ok(())
+    match &mut rows.referenced {
+        Some(referenced) => referenced.push(row.bytes(REFERENCED).unwrap_or_default()),
+        None => Ok(()),
+    }
 }
 
 fn is_puffin(row: &Row<'_, SLOTS>) -> bool {
@@ -334,11 +390,12 @@ struct ManifestBuilder {
     file_size: NullableLongs,
     is_deletion_vector: BooleanBufferBuilder,
     snapshot_id: NullableLongs,
+    referenced: Option<DenseStrings>,
 }
 
 impl ManifestBuilder {
     /// `rows`: how many rows are expected.
-    fn with_capacity(rows: usize) -> Self {
+    fn with_capacity(rows: usize, columns: EntryColumns) -> Self {
         Self {
             status: Vec::with_capacity(rows),
             content: Vec::with_capacity(rows),
@@ -346,7 +403,12 @@ impl ManifestBuilder {
             file_size: NullableLongs::with_capacity(rows),
             is_deletion_vector: BooleanBufferBuilder::new(rows),
             snapshot_id: NullableLongs::with_capacity(rows),
+            referenced: (columns == EntryColumns::WithReferences).then(|| DenseStrings::with_capacity(rows)),
         }
+    }
+
+    fn columns(&self) -> EntryColumns {
+        if self.referenced.is_some() { EntryColumns::WithReferences } else { EntryColumns::Usual }
     }
 
     fn rows(&self) -> usize {
@@ -354,11 +416,13 @@ impl ManifestBuilder {
     }
 
     fn is_full(&self) -> bool {
-        self.rows() >= MAX_ROWS || self.paths.bytes() >= MAX_PATH_BYTES
+        let referenced = self.referenced.as_ref().map_or(0, DenseStrings::bytes);
+        self.rows() >= MAX_ROWS || self.paths.bytes() + referenced >= MAX_PATH_BYTES
     }
 
     fn finish(mut self, path: &str) -> Result<RecordBatch> {
-        let columns: Vec<ArrayRef> = vec![
+        let schema = self.columns().schema();
+        let mut columns: Vec<ArrayRef> = vec![
             Arc::new(Int32Array::from(self.status)),
             Arc::new(Int32Array::from(self.content)),
             Arc::new(self.paths.finish().map_err(|why| malformed(path, why))?),
@@ -366,7 +430,10 @@ impl ManifestBuilder {
             Arc::new(BooleanArray::from(self.is_deletion_vector.finish())),
             Arc::new(self.snapshot_id.finish()),
         ];
-        Ok(RecordBatch::try_new(manifest_schema(), columns)?)
+        if let Some(referenced) = self.referenced {
+            columns.push(Arc::new(referenced.finish().map_err(|why| malformed(path, why))?));
+        }
+        Ok(RecordBatch::try_new(schema, columns)?)
     }
 }
 

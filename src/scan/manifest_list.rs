@@ -12,7 +12,7 @@ use super::columns::{DenseStrings, NullableInts, NullableLongs};
 use super::refuse_encrypted;
 use crate::error::{Error, Result};
 
-pub(crate) use known::{KnownEntries, LiveCounts, decode_new_entries};
+pub(crate) use known::{KnownEntries, LiveCounts, decode_all_entries, decode_new_entries};
 
 const WHAT: &str = "a manifest list";
 

@@ -235,7 +235,11 @@ fn unknown_procedure<T>(name: &str) -> Parsed<T> {
 }
 
 fn known_procedures() -> String {
-    procedure::PROCEDURES.iter().map(|procedure| procedure.name()).collect::<Vec<_>>().join(", ")
+    let names: Vec<&str> = procedure::PROCEDURES.iter().map(|procedure| procedure.name()).collect();
+    match names.split_last() {
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+        None => String::new(),
+    }
 }
 
 fn wrong_namespace<T>(procedure: &str, namespace: &[Ident]) -> Parsed<T> {

@@ -14,6 +14,7 @@ mod docs;
 mod generated;
 mod hooked;
 mod hostile;
+mod inspect;
 mod java_behaviours;
 mod journal;
 mod kills;

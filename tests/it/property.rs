@@ -57,7 +57,7 @@ struct Retention {
 
 /// A table to make.
 #[derive(Debug, Clone)]
-struct Plan {
+pub(crate) struct Plan {
     format_version: i64,
     /// Each operation, and the hours that the clock moves before it: now and then backwards.
     operations: Vec<(i64, Operation)>,
@@ -114,7 +114,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-fn plan() -> impl Strategy<Value = Plan> {
+pub(crate) fn plan() -> impl Strategy<Value = Plan> {
     let hours = prop_oneof![8 => 1..72i64, 1 => -60..0i64, 1 => Just(0)];
     (
         1..=3i64,
@@ -165,7 +165,7 @@ struct Player {
 }
 
 impl Plan {
-    fn play(&self) -> Described {
+    pub(crate) fn play(&self) -> Described {
         let mut table = Described::new(self.format_version);
         table.last_updated_ms = BEGIN_MS;
         table.modified_ms = Some(BEGIN_MS);
@@ -473,7 +473,7 @@ fn check<T: PartialEq + std::fmt::Debug>(got: &T, expected: &T, what: &str) -> R
 }
 
 /// Names of files that nobody knows, some of them hidden.
-const STRAYS: [&str; 6] = [
+pub(crate) const STRAYS: [&str; 6] = [
     "data/unknown.parquet",
     "data/p=1/with space%20#1.parquet",
     "metadata/left-m0.avro",
@@ -482,7 +482,7 @@ const STRAYS: [&str; 6] = [
     "extra/file",
 ];
 
-fn block_on(future: impl Future<Output = Result<(), String>>) -> Result<(), TestCaseError> {
+pub(crate) fn block_on(future: impl Future<Output = Result<(), String>>) -> Result<(), TestCaseError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(future).map_err(TestCaseError::fail)
 }
@@ -515,7 +515,7 @@ proptest! {
 }
 
 /// `PROPTEST_CASES` asks for more, or fewer.
-fn cases(usual: u32) -> u32 {
+pub(crate) fn cases(usual: u32) -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(usual)
 }
 

@@ -21,6 +21,11 @@ impl Failure {
         Self { message: message.into(), code: 2 }
     }
 
+    /// A table that was verified and is not healthy: exit code 1.
+    pub(crate) fn unhealthy(table: &str) -> Self {
+        Self { message: format!("{table} is not healthy"), code: 1 }
+    }
+
     /// Ctrl-C, and what is known of the work by then: exit code 130.
     pub(crate) fn interrupted(endings: &[String]) -> Self {
         let message = if endings.is_empty() { "interrupted".into() } else { endings.join("; ") };

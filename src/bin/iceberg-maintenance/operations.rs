@@ -1,4 +1,4 @@
-//! `expire-snapshots` and `remove-orphan-files`: a procedure's parameters as flags, and the question before deleting.
+//! The procedures as subcommands: a procedure's parameters as flags, and the question before deleting.
 //!
 //! The flags come from the parameters that SQL knows, so that both have the same names, kinds and meaning. A call becomes
 //! one `CALL` statement whose values are quoted literals.
@@ -18,13 +18,19 @@ use crate::session::Session;
 struct Help {
     procedure: &'static str,
     about: &'static str,
+    /// It may delete files, and asks first.
+    acts: bool,
+    /// The argument besides the table that is no flag.
+    positional: Option<&'static str>,
     examples: &'static str,
 }
 
-const HELP: [Help; 5] = [
+const HELP: [Help; 7] = [
     Help {
         procedure: "expire_snapshots",
         about: "Expire old snapshots, and delete the files that only they needed",
+        acts: true,
+        positional: None,
         examples: "\
 Without an age, snapshots older than 5 days (or the table's history.expire.max-snapshot-age-ms) expire. Branches, tags
 and their own retention settings are respected.
@@ -39,6 +45,8 @@ Examples:
     Help {
         procedure: "remove_orphan_files",
         about: "Delete files in a table's folders that no snapshot and no metadata names",
+        acts: true,
+        positional: None,
         examples: "\
 Without an age, files that were last modified more than 3 days ago are looked at.
 
@@ -50,6 +58,8 @@ Examples:
     Help {
         procedure: "resume_maintenance",
         about: "Finish runs that were cut short, or whose deletes failed",
+        acts: true,
+        positional: None,
         examples: "\
 Every file of such a run is checked again against the newest metadata before it goes.
 
@@ -60,6 +70,8 @@ Examples:
     Help {
         procedure: "purge_deferred_files",
         about: "Delete the files of deferred runs whose recovery window has passed",
+        acts: true,
+        positional: None,
         examples: "\
 Examples:
   iceberg-maintenance purge-deferred-files /data/orders --dry-run
@@ -68,10 +80,36 @@ Examples:
     Help {
         procedure: "maintenance_log",
         about: "Show the runs that the journal of a table has, and their files",
+        acts: false,
+        positional: None,
         examples: "\
 Examples:
   iceberg-maintenance maintenance-log /data/orders
   iceberg-maintenance maintenance-log /data/orders --output files --run 20260131T120000000Z-0123abcd",
+    },
+    Help {
+        procedure: "verify_table",
+        about: "Check that every file which any snapshot needs is there and what it should be",
+        acts: false,
+        positional: None,
+        examples: "\
+One row for each thing that is wrong, and the verdict as the last. Exit code 1 when the table is unhealthy. Reads only.
+
+Examples:
+  iceberg-maintenance verify-table /data/orders
+  iceberg-maintenance verify-table /data/orders --quiet --format ndjson",
+    },
+    Help {
+        procedure: "explain_file",
+        about: "Say why a file is kept, or what would remove it",
+        acts: false,
+        positional: Some("path"),
+        examples: "\
+The file is a location in any spelling, or a path relative to the table's. Reads only.
+
+Examples:
+  iceberg-maintenance explain-file /data/orders data/part-0.parquet
+  iceberg-maintenance explain-file s3://bucket/orders s3a://bucket/orders/metadata/v3.metadata.json",
     },
 ];
 
@@ -83,11 +121,6 @@ fn flags(procedure: &str) -> impl Iterator<Item = &'static Parameter> {
     parameters.iter().filter(|parameter| !NOT_FLAGS.contains(&parameter.name))
 }
 
-/// True for a procedure that changes nothing: such a one has no dry run.
-fn only_reads(procedure: &str) -> bool {
-    flags(procedure).all(|parameter| parameter.name != "dry_run")
-}
-
 /// The subcommands.
 pub(crate) fn commands() -> impl Iterator<Item = Command> {
     HELP.iter().map(|help| {
@@ -95,8 +128,16 @@ pub(crate) fn commands() -> impl Iterator<Item = Command> {
         Command::new(kebab(help.procedure))
             .about(help.about)
             .after_help(help.examples)
-            .args(flags(help.procedure).map(flag))
-            .args((!only_reads(help.procedure)).then_some(yes))
+            .args(flags(help.procedure).map(|parameter| {
+                match help.positional == Some(parameter.name) {
+                    true => Arg::new(parameter.name)
+                        .help(parameter.help)
+                        .value_name(parameter.name.to_uppercase())
+                        .required(true),
+                    false => flag(parameter),
+                }
+            }))
+            .args(help.acts.then_some(yes))
     })
 }
 
@@ -143,6 +184,7 @@ pub(crate) struct OperationCall {
     /// Names and SQL literals, besides the table.
     arguments: Vec<(&'static str, String)>,
     dry_run: bool,
+    /// Nobody is asked: it was agreed to, or there is nothing to agree to.
     yes: bool,
 }
 
@@ -156,11 +198,8 @@ impl OperationCall {
         let table = matches.get_one::<String>("table").map(|table| absolute(table)).unwrap_or_default();
         let given = flags(procedure).filter(|parameter| parameter.kind != ParameterKind::Table);
         let arguments = given.filter_map(|parameter| Some((parameter.name, literal(parameter, matches)?))).collect();
-        if only_reads(procedure) {
-            return Ok(Self { procedure, table, arguments, dry_run: true, yes: false });
-        }
-        let dry_run = matches.get_one::<bool>("dry_run").copied().unwrap_or(false);
-        Ok(Self { procedure, table, arguments, dry_run, yes: matches.get_flag("yes") })
+        let dry_run = help.acts && matches.get_one::<bool>("dry_run").copied().unwrap_or(false);
+        Ok(Self { procedure, table, arguments, dry_run, yes: !help.acts || matches.get_flag("yes") })
     }
 
     /// A call without arguments besides the table.
@@ -220,6 +259,9 @@ fn absolute(table: &str) -> String {
 
 /// Runs an operation, after asking where that is due.
 pub(crate) fn run(session: &Session, call: OperationCall) -> Result<(), Failure> {
+    if call.procedure == "verify_table" {
+        return verify(session, &call);
+    }
     if call.dry_run || call.yes {
         return session.run_statement(&call.sql());
     }
@@ -245,6 +287,16 @@ pub(crate) fn run(session: &Session, call: OperationCall) -> Result<(), Failure>
     // What was agreed to is a number of files: a plan that has grown since then is refused.
     let call = if call.is_given("max_delete_count") { call } else { call.with("max_delete_count", files.to_string()) };
     session.run_statement(&call.sql())
+}
+
+/// Prints what a verification found. A table that is not healthy is a failure of its own exit code.
+fn verify(session: &Session, call: &OperationCall) -> Result<(), Failure> {
+    let rows = session.rows(&call.sql())?;
+    session.print(&rows)?;
+    match output::has_row(&rows, "problem", "unhealthy") {
+        true => Err(Failure::unhealthy(&call.table)),
+        false => Ok(()),
+    }
 }
 
 /// What the metric rows of a dry run ask for; `None` when they would change nothing.
@@ -330,6 +382,16 @@ mod tests {
         );
         for other in ["no-such-folder", "s3://bucket/t", "file:///t", "/t"] {
             assert_eq!(absolute(other), other);
+        }
+    }
+
+    #[test]
+    fn what_only_reads_takes_no_yes_and_needs_none() {
+        let call = call(&["explain-file", "/t", "data/it's.parquet"]);
+        assert_eq!(call.sql(), "CALL system.explain_file(table => '/t', path => 'data/it''s.parquet')");
+        assert!(call.yes);
+        for wrong in [&["test", "verify-table", "/t", "--yes"][..], &["test", "explain-file", "/t"]] {
+            assert!(Command::new("test").subcommands(commands()).try_get_matches_from(wrong).is_err(), "{wrong:?}");
         }
     }
 

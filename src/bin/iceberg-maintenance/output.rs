@@ -72,6 +72,14 @@ pub(crate) fn metric(batches: &[RecordBatch], name: &str) -> Option<i64> {
     })
 }
 
+/// True when a text column has this value in some row.
+pub(crate) fn has_row(batches: &[RecordBatch], column: &str, value: &str) -> bool {
+    batches.iter().any(|batch| {
+        let texts = batch.column_by_name(column).and_then(|column| column.as_string_opt::<i32>());
+        texts.is_some_and(|texts| texts.iter().any(|text| text == Some(value)))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;

@@ -14,6 +14,8 @@ const HELP: &str = "\
 Statements end with a semicolon and may span lines. Every DataFusion statement works, and:
   CALL system.expire_snapshots(table => '/data/t', older_than => '7d', dry_run => true);
   CALL system.remove_orphan_files(table => '/data/t', dry_run => true, output => 'files');
+  SELECT * FROM verify_table('/data/t');
+  SELECT * FROM explain_file('/data/t', 'data/a.parquet');
   ALTER TABLE \"/data/t\" EXECUTE expire_snapshots(retention_threshold => '7d');
   SELECT * FROM expire_snapshots('/data/t', dry_run => true) WHERE metric_value > 0;
 Ctrl-C stops the running statement. \\q, quit, exit or Ctrl-D leaves.";

@@ -20,7 +20,7 @@ use crate::table::{Location, PathRules, Root, Roots, TableMetadata};
 
 /// The folder that is searched for orphans: one of the table's roots, or a folder inside one.
 #[derive(Debug, Clone)]
-pub(super) struct Scope {
+pub(in crate::procedure) struct Scope {
     pub folder: Location,
     /// True when the folder is the table's location itself.
     pub whole_table: bool,
@@ -32,7 +32,11 @@ impl Scope {
     ///
     /// # Errors
     /// [`Error::Location`] for whatever leaves the table's roots, `..` included.
-    pub(super) fn resolve(metadata: &TableMetadata, location: Option<&str>, rules: &PathRules) -> Result<Self> {
+    pub(in crate::procedure) fn resolve(
+        metadata: &TableMetadata,
+        location: Option<&str>,
+        rules: &PathRules,
+    ) -> Result<Self> {
         let table = metadata.location();
         let table = table.with_path(table.path().trim_end_matches('/'));
         let Some(text) = location else { return Ok(Self { folder: table, whole_table: true }) };
@@ -102,7 +106,7 @@ impl Scope {
     }
 
     /// The folder as a set of roots, to ask what lies in it.
-    pub(super) fn as_roots(&self, rules: &PathRules) -> Roots {
+    pub(in crate::procedure) fn as_roots(&self, rules: &PathRules) -> Roots {
         Roots::new(vec![Root { location: self.folder.clone(), named_by: "location" }], rules.clone())
     }
 
@@ -120,14 +124,14 @@ fn compared_path(folder: &Location) -> Cow<'_, str> {
 /// Spark's rule for hidden names: a part below the listed folder that starts with `_` or `.` hides the file, unless it is
 /// the folder of a partition field whose own name starts so (`_field=value`).
 #[derive(Debug)]
-pub(super) struct HiddenNames {
+pub(in crate::procedure) struct HiddenNames {
     folder: String,
     is_local: bool,
     partition_prefixes: HashSet<String>,
 }
 
 impl HiddenNames {
-    pub(super) fn new(scope: &Scope, metadata: &TableMetadata) -> Self {
+    pub(in crate::procedure) fn new(scope: &Scope, metadata: &TableMetadata) -> Self {
         let hidden_fields = metadata.partition_field_names().filter(|name| is_hidden(name));
         Self {
             folder: compared_path(&scope.folder).trim_end_matches('/').to_string(),
@@ -137,11 +141,26 @@ impl HiddenNames {
     }
 
     pub(super) fn hides(&self, path: &str) -> bool {
-        let path = if self.is_local { normalize_local(path) } else { path.into() };
-        let below = path.strip_prefix(&self.folder).unwrap_or(&path);
-        below.split('/').any(|part| {
-            is_hidden(part) && !self.partition_prefixes.iter().any(|prefix| part.starts_with(prefix.as_str()))
-        })
+        let path = self.compared(path);
+        self.below(&path).any(|part| self.hides_part(part))
+    }
+
+    /// The first part of the path that hides the file.
+    pub(in crate::procedure) fn hidden_part(&self, path: &str) -> Option<String> {
+        let path = self.compared(path);
+        self.below(&path).find(|part| self.hides_part(part)).map(str::to_string)
+    }
+
+    fn compared<'a>(&self, path: &'a str) -> Cow<'a, str> {
+        if self.is_local { normalize_local(path) } else { path.into() }
+    }
+
+    fn below<'a>(&self, path: &'a str) -> impl Iterator<Item = &'a str> {
+        path.strip_prefix(&self.folder).unwrap_or(path).split('/')
+    }
+
+    fn hides_part(&self, part: &str) -> bool {
+        is_hidden(part) && !self.partition_prefixes.iter().any(|prefix| part.starts_with(prefix.as_str()))
     }
 }
 

@@ -14,6 +14,8 @@ use std::time::Instant;
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
 
+pub(super) use listing::{HiddenNames, Scope};
+pub(super) use own_folders::OwnFolders;
 pub use plan::OrphanPlan;
 
 use super::{Arguments, BoundCall, CallOutcome, Parameter, ParameterKind, Procedure, parameter};

@@ -11,7 +11,7 @@ use crate::table::{Location, PathRules, Root, Roots, TableMetadata};
 
 /// Where in its location a table writes, could have written, or has live files.
 #[derive(Debug, Clone)]
-pub(super) struct OwnFolders {
+pub(in crate::procedure) struct OwnFolders {
     /// The location's path as it is compared, without a slash at its end.
     table: String,
     rules: PathRules,
@@ -29,7 +29,7 @@ pub(super) struct OwnFolders {
 
 impl OwnFolders {
     /// What the metadata says itself: `data`, `metadata`, write paths, partition fields of all specs.
-    pub(super) fn of(metadata: &TableMetadata, rules: &PathRules) -> Self {
+    pub(in crate::procedure) fn of(metadata: &TableMetadata, rules: &PathRules) -> Self {
         let location = metadata.location();
         let mut own = Self {
             table: rules.path(location.parts()).trim_end_matches('/').to_string(),
@@ -58,7 +58,7 @@ impl OwnFolders {
     }
 
     /// Notes where a live file in the table's location lies.
-    pub(super) fn add_folder_of(&mut self, file: &str) {
+    pub(in crate::procedure) fn add_folder_of(&mut self, file: &str) {
         let path = self.rules.path(split(file));
         match below(&path, &self.table) {
             Some(Place::Folder(folder)) if folder == self.last => {}
@@ -72,7 +72,7 @@ impl OwnFolders {
     }
 
     /// True for a listed file that a write of this table may have left.
-    pub(super) fn contains(&self, file: &str) -> bool {
+    pub(in crate::procedure) fn contains(&self, file: &str) -> bool {
         let path = self.rules.path(split(file));
         self.is_all
             || match below(&path, &self.table) {

@@ -116,7 +116,7 @@ impl Decoders {
         let work = move || {
             time.measure(|| {
                 files.into_iter().for_each(|file| group.decode(source.as_ref(), file, &memory));
-                group.batches = put_together(S::schema(), std::mem::take(&mut group.batches))?;
+                group.batches = put_together(source.schema(), std::mem::take(&mut group.batches))?;
                 Ok(group)
             })
         };

@@ -14,7 +14,8 @@ use super::work::ScanWork;
 use super::{FileScanExec, FileSource, Kept, OnUnreadable, extend, extended_schema};
 use crate::error::Result;
 use crate::scan::manifest_list::{
-    KnownEntries, LiveCounts, decode_new_entries, inline_manifest_list, manifest_list_schema, refuse_encrypted_list,
+    KnownEntries, LiveCounts, decode_all_entries, decode_new_entries, inline_manifest_list, manifest_list_schema,
+    refuse_encrypted_list,
 };
 
 /// The manifest list of one snapshot.
@@ -32,12 +33,33 @@ pub(crate) struct ManifestListRef {
 
 /// The manifest lists of one scan.
 #[derive(Debug)]
-pub(crate) struct ManifestLists(Vec<ManifestListRef>);
+pub(crate) struct ManifestLists {
+    lists: Vec<ManifestListRef>,
+    entries: ListEntries,
+}
+
+/// Which entries of manifest lists are handed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ListEntries {
+    /// Those that the same stream didn't meet in another list: what the lists have together.
+    Distinct,
+    /// All of every list.
+    All,
+}
 
 impl FileScanExec<ManifestLists> {
-    /// A scan of manifest lists, one for each snapshot.
+    /// A scan of manifest lists, one for each snapshot. What an earlier list of the same stream has is not repeated.
     pub(crate) fn new(lists: Vec<ManifestListRef>, partitions: usize, on_unreadable: OnUnreadable) -> Self {
-        Self::over(ManifestLists(lists), partitions, on_unreadable)
+        Self::over(ManifestLists { lists, entries: ListEntries::Distinct }, partitions, on_unreadable)
+    }
+
+    /// A scan of manifest lists with all entries of each.
+    pub(crate) fn with_all_entries(
+        lists: Vec<ManifestListRef>,
+        partitions: usize,
+        on_unreadable: OnUnreadable,
+    ) -> Self {
+        Self::over(ManifestLists { lists, entries: ListEntries::All }, partitions, on_unreadable)
     }
 }
 
@@ -52,10 +74,8 @@ impl FileSource for ManifestLists {
     const KEEPS_SIZES: bool = true;
     type Kept = KnownEntries;
 
-    fn schema() -> SchemaRef {
-        static SCHEMA: LazyLock<SchemaRef> =
-            LazyLock::new(|| extended_schema(&manifest_list_schema(), "snapshot_id", DataType::Int64));
-        Arc::clone(&SCHEMA)
+    fn schema(&self) -> SchemaRef {
+        schema()
     }
 
     fn files_read(work: &ScanWork) -> &AtomicUsize {
@@ -63,15 +83,15 @@ impl FileSource for ManifestLists {
     }
 
     fn len(&self) -> usize {
-        self.0.len()
+        self.lists.len()
     }
 
     fn location(&self, index: usize) -> &str {
-        &self.0[index].location
+        &self.lists[index].location
     }
 
     fn known(&self, index: usize) -> Option<Result<Rows>> {
-        let list = &self.0[index];
+        let list = &self.lists[index];
         let manifests = list.inline_manifests.as_deref()?;
         // Nothing says how many files they have.
         let data = manifests.is_empty().then_some(0);
@@ -81,9 +101,15 @@ impl FileSource for ManifestLists {
     }
 
     fn decode(&self, index: usize, bytes: Bytes, known: &mut KnownEntries, memory: &FileMemory) -> Result<Decoded> {
-        let list = &self.0[index];
+        let list = &self.lists[index];
         refuse_encrypted_list(&list.location, &bytes, list.key_id)?;
-        let (rows, live) = decode_new_entries(&list.location, &bytes, known)?;
+        let (rows, live) = match self.entries {
+            ListEntries::Distinct => decode_new_entries(&list.location, &bytes, known)?,
+            ListEntries::All => {
+                let (rows, live) = decode_all_entries(&list.location, &bytes, known)?;
+                (Some(rows), live)
+            }
+        };
         let batches: Vec<RecordBatch> =
             rows.map(|batch| with_snapshot(&batch, list.snapshot_id)).transpose()?.into_iter().collect();
         memory.grow(batches.iter().map(RecordBatch::get_array_memory_size).sum())?;
@@ -95,7 +121,13 @@ impl FileSource for ManifestLists {
     }
 }
 
+fn schema() -> SchemaRef {
+    static SCHEMA: LazyLock<SchemaRef> =
+        LazyLock::new(|| extended_schema(&manifest_list_schema(), "snapshot_id", DataType::Int64));
+    Arc::clone(&SCHEMA)
+}
+
 fn with_snapshot(batch: &RecordBatch, snapshot_id: i64) -> Result<RecordBatch> {
     let column = Int64Array::from_value(snapshot_id, batch.num_rows());
-    extend(batch, ManifestLists::schema(), Arc::new(column))
+    extend(batch, schema(), Arc::new(column))
 }

@@ -16,7 +16,7 @@ use super::{FileScanExec, FileSource, Kept, OnUnreadable, extend, extended_schem
 use crate::error::Result;
 use crate::scan::avro::Layout;
 use crate::scan::manifest::{
-    EntryCounts, ManifestFile, check_counts, manifest_schema, refuse_encrypted_manifest, refuse_short,
+    EntryColumns, EntryCounts, ManifestFile, check_counts, refuse_encrypted_manifest, refuse_short,
 };
 
 /// A part of a manifest that is decoded in one go has about so many bytes in the file: ten milliseconds of work.
@@ -45,7 +45,23 @@ pub(crate) struct ManifestRef {
 #[derive(Debug)]
 pub(crate) struct Manifests {
     manifests: Vec<ManifestRef>,
+    columns: EntryColumns,
     live_only: bool,
+}
+
+impl Manifests {
+    fn schema_of(columns: EntryColumns) -> SchemaRef {
+        static USUAL: LazyLock<SchemaRef> = LazyLock::new(|| with_manifest(EntryColumns::Usual));
+        static WITH_REFERENCES: LazyLock<SchemaRef> = LazyLock::new(|| with_manifest(EntryColumns::WithReferences));
+        match columns {
+            EntryColumns::Usual => Arc::clone(&USUAL),
+            EntryColumns::WithReferences => Arc::clone(&WITH_REFERENCES),
+        }
+    }
+}
+
+fn with_manifest(columns: EntryColumns) -> SchemaRef {
+    extended_schema(&columns.schema(), "manifest", DataType::UInt32)
 }
 
 impl FileScanExec<Manifests> {
@@ -56,7 +72,14 @@ impl FileScanExec<Manifests> {
         on_unreadable: OnUnreadable,
         live_only: bool,
     ) -> Self {
-        Self::over(Manifests { manifests, live_only }, partitions, on_unreadable)
+        let columns = EntryColumns::Usual;
+        Self::over(Manifests { manifests, columns, live_only }, partitions, on_unreadable)
+    }
+
+    /// A scan of the live entries of distinct manifests, with the data files that deletes are for.
+    pub(crate) fn with_references(manifests: Vec<ManifestRef>, partitions: usize, on_unreadable: OnUnreadable) -> Self {
+        let columns = EntryColumns::WithReferences;
+        Self::over(Manifests { manifests, columns, live_only: true }, partitions, on_unreadable)
     }
 
     /// The manifests that it was made with, which the column `manifest` is an index into.
@@ -71,10 +94,8 @@ impl FileSource for Manifests {
     const KEEPS_SIZES: bool = false;
     type Kept = Layouts;
 
-    fn schema() -> SchemaRef {
-        static SCHEMA: LazyLock<SchemaRef> =
-            LazyLock::new(|| extended_schema(&manifest_schema(), "manifest", DataType::UInt32));
-        Arc::clone(&SCHEMA)
+    fn schema(&self) -> SchemaRef {
+        Self::schema_of(self.columns)
     }
 
     fn files_read(work: &ScanWork) -> &AtomicUsize {
@@ -106,9 +127,10 @@ impl FileSource for Manifests {
         refuse_encrypted_manifest(location, &bytes, *encrypted)?;
         refuse_short(location, &bytes, *expected, *length)?;
         let size = bytes.len();
-        let file = ManifestFile::open_like(location, bytes, &kept.0)?;
+        let file = ManifestFile::open_like(location, bytes, self.columns, &kept.0)?;
         kept.add(file.layout());
-        let manifest = OpenManifest { file, index, expected: *expected, live_only: self.live_only };
+        let (columns, live_only) = (self.columns, self.live_only);
+        let manifest = OpenManifest { file, index, expected: *expected, columns, live_only };
         if size > LARGE_BYTES {
             return Ok(Decoded::Parts(Arc::new(manifest)));
         }
@@ -148,6 +170,7 @@ struct OpenManifest {
     file: ManifestFile<Bytes>,
     index: usize,
     expected: EntryCounts,
+    columns: EntryColumns,
     live_only: bool,
 }
 
@@ -162,7 +185,7 @@ impl FileParts for OpenManifest {
         let counts = self.file.decode(part, self.live_only, |batch, buffer_bytes| {
             // A list of 2^32 manifests would not fit in memory.
             let column = UInt32Array::from_value(self.index as u32, batch.num_rows());
-            let batch = extend(&batch, Manifests::schema(), Arc::new(column))?;
+            let batch = extend(&batch, Manifests::schema_of(self.columns), Arc::new(column))?;
             memory.grow(batch.get_array_memory_size() + buffer_bytes.saturating_sub(buffer))?;
             buffer = buffer.max(buffer_bytes);
             batches.push(batch);

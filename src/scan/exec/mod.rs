@@ -83,7 +83,7 @@ pub(crate) trait FileSource: fmt::Debug + Send + Sync + 'static {
     /// What a stream keeps from one file to the next.
     type Kept: Kept;
 
-    fn schema() -> SchemaRef;
+    fn schema(&self) -> SchemaRef;
     fn len(&self) -> usize;
     fn location(&self, index: usize) -> &str;
 
@@ -139,7 +139,7 @@ impl<S: FileSource> FileScanExec<S> {
     fn over(source: S, partitions: usize, on_unreadable: OnUnreadable) -> Self {
         let partitions = partitions.min(source.len()).max(1);
         let properties = PlanProperties::new(
-            EquivalenceProperties::new(S::schema()),
+            EquivalenceProperties::new(source.schema()),
             Partitioning::UnknownPartitioning(partitions),
             EmissionType::Incremental,
             Boundedness::Bounded,
@@ -257,7 +257,7 @@ impl<S: FileSource> ExecutionPlan for FileScanExec<S> {
             let batch = scan.next().await?;
             Ok(batch.map(|batch| (batch, scan)))
         });
-        Ok(Box::pin(cooperative(RecordBatchStreamAdapter::new(S::schema(), Box::pin(batches)))))
+        Ok(Box::pin(cooperative(RecordBatchStreamAdapter::new(self.schema(), Box::pin(batches)))))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

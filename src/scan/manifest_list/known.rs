@@ -120,6 +120,31 @@ pub(crate) fn decode_new_entries(
     Ok((rows, live))
 }
 
+/// Decodes a whole manifest list. Returns all of its entries, whatever other lists have, and what they have together. `known`
+/// only keeps how lists are read.
+///
+/// # Errors
+/// As [`super::decode_manifest_list`].
+pub(crate) fn decode_all_entries(
+    path: &str,
+    bytes: &[u8],
+    known: &mut KnownEntries,
+) -> Result<(RecordBatch, LiveCounts)> {
+    refuse_encrypted(WHAT, path, bytes, false)?;
+    let (file, _) = known.open(bytes).map_err(|why| malformed(path, why))?;
+    let mut rows = ManifestListBuilder::with_capacity(expected_rows(file.promised_records(file.blocks())));
+    let (mut decompressor, mut live) = (file.decompressor(), LiveCounts::default());
+    for block in file.blocks() {
+        let decoded = file.for_each_record(block, &mut decompressor, |row| {
+            let entry = entry(row)?;
+            live.add(Live::of(&entry));
+            rows.push(entry)
+        });
+        decoded.map_err(|why| malformed(path, why))?;
+    }
+    Ok((rows.finish(path)?, live))
+}
+
 fn new_entries(file: &AvroFile<&[u8], SLOTS>, known: &mut Entries) -> avro::Result<(ManifestListBuilder, LiveCounts)> {
     // As a rule one entry of a list is new, except in the first list.
     let expected = if known.met.is_empty() { expected_rows(file.promised_records(file.blocks())) } else { 0 };

@@ -8,7 +8,7 @@
 //!
 //! The full collection lies beside the clone (`../shared/corpus`); `tests/data/corpus` has a few of its cases.
 
-mod case;
+pub(crate) mod case;
 mod checks;
 mod differences;
 
@@ -22,7 +22,7 @@ use crate::support::shared;
 
 macro_rules! cases {
     ($($case:ident),* $(,)?) => {
-        const CASES: &[&str] = &[$(stringify!($case)),*];
+        pub(crate) const CASES: &[&str] = &[$(stringify!($case)),*];
 
         $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
