@@ -310,6 +310,8 @@ pub enum Operation {
     ResumeMaintenance,
     /// `purge_deferred_files`.
     PurgeDeferredFiles,
+    /// `restore_snapshots`.
+    RestoreSnapshots,
 }
 
 impl Operation {
@@ -320,6 +322,7 @@ impl Operation {
             Operation::RemoveOrphanFiles => "remove_orphan_files",
             Operation::ResumeMaintenance => "resume_maintenance",
             Operation::PurgeDeferredFiles => "purge_deferred_files",
+            Operation::RestoreSnapshots => "restore_snapshots",
         }
     }
 
@@ -328,7 +331,7 @@ impl Operation {
         match self {
             Operation::ExpireSnapshots => "the commit is done, the expired snapshots are gone",
             Operation::RemoveOrphanFiles => "orphan removal commits nothing, the table is as it was",
-            Operation::ResumeMaintenance | Operation::PurgeDeferredFiles => {
+            Operation::ResumeMaintenance | Operation::PurgeDeferredFiles | Operation::RestoreSnapshots => {
                 "nothing was committed; call it again for the rest"
             }
         }
@@ -380,9 +383,7 @@ impl Output {
                 SPARK_COLUMNS.iter().map(|name| long(name, false)).collect()
             }
             (Output::Columns, Operation::RemoveOrphanFiles) => vec![text("orphan_file_location", false)],
-            (Output::Columns, Operation::ResumeMaintenance | Operation::PurgeDeferredFiles) => {
-                SPARK_COLUMNS.iter().map(|name| long(name, false)).collect()
-            }
+            (Output::Columns, _) => SPARK_COLUMNS.iter().map(|name| long(name, false)).collect(),
             (Output::Files, _) => vec![
                 text("file_path", false),
                 text("content", false),

@@ -64,9 +64,23 @@ impl TableCommit {
         if let Some(id) = newest.schema_ids().find(|id| change.removed_schema_ids.contains(id)) {
             return Some(format!("still has schema {id}"));
         }
-        newest
-            .partition_spec_ids()
-            .find(|id| change.removed_partition_spec_ids.contains(id))
-            .map(|id| format!("still has partition spec {id}"))
+        if let Some(id) = newest.partition_spec_ids().find(|id| change.removed_partition_spec_ids.contains(id)) {
+            return Some(format!("still has partition spec {id}"));
+        }
+        self.not_restored(newest)
+    }
+
+    /// What should have been put back and is not there.
+    fn not_restored(&self, newest: &TableMetadata) -> Option<String> {
+        let refs = newest.refs();
+        self.change.restored.iter().find_map(|part| match (part.field.as_str(), &part.name, part.snapshot_id()) {
+            ("snapshots", _, Some(id)) if newest.snapshot(id).is_none() => {
+                Some(format!("has no snapshot {id}, which was put back"))
+            }
+            ("refs", Some(name), _) if !refs.contains_key(name) => {
+                Some(format!("has no ref {name}, which was put back"))
+            }
+            _ => None,
+        })
     }
 }

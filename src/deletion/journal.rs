@@ -10,7 +10,7 @@ use crate::table::Location;
 pub(crate) async fn remove_journal(journal: &Journal, runs: &[JournaledRun]) {
     for run in runs {
         // The plan last: without it a run would look as if it had never been.
-        for name in run.outcomes.iter().rev().chain(&run.plan) {
+        for name in run.claim.iter().chain(run.outcomes.iter().rev()).chain(&run.plan) {
             let location = journal.location(name);
             match remove(journal, &location).await {
                 Ok(()) => {

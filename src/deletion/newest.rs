@@ -135,9 +135,14 @@ impl NewestMetadata {
     /// When the newest metadata can't be read, or belongs to another table. Then nothing may be deleted any more.
     pub(crate) async fn spare_live_files(&mut self, batch: &mut [FileOutcome]) -> Result<()> {
         self.look_again().await?;
+        self.spare_named_by_newest(batch)
+    }
+
+    /// Spares what the newest metadata that was seen names, without looking whether there is a newer one.
+    pub(crate) fn spare_named_by_newest(&mut self, files: &mut [FileOutcome]) -> Result<()> {
         for live in &mut self.live_since {
-            let answers = live.probe_all(&batch.iter().map(|file| file.path.as_str()).collect::<Vec<_>>())?;
-            for (file, liveness) in batch.iter_mut().zip(answers) {
+            let answers = live.probe_all(&files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>())?;
+            for (file, liveness) in files.iter_mut().zip(answers) {
                 if file.status == FileStatus::Planned && liveness != Liveness::Dead {
                     file.status = FileStatus::Spared(SkipReason::LiveAgain);
                 }

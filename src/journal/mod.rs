@@ -21,7 +21,7 @@ use datafusion::execution::TaskContext;
 use names::{ContentHash, FOLDER};
 pub(crate) use names::{FileName, RunId, Stage};
 pub(crate) use record::{NotedStatus, OutcomeHeader, RunHeader, RunOutcome, RunRecord, decode_outcome};
-pub(crate) use unfinished::{Finished, Unfinished, Which};
+pub(crate) use unfinished::{Finished, Unfinished, Which, no_such_run, refuse_other_table};
 
 use crate::catalog::LoadedTable;
 use crate::error::{Error, Result};
@@ -29,7 +29,7 @@ use crate::maintenance::RunContext;
 use crate::report::{FileOutcome, FileStatus, Operation, SkipReason};
 use crate::storage::{Store, Stores};
 use crate::table::location::split;
-use crate::table::{Location, PathRules, RemovedPart};
+use crate::table::{Location, MetadataPart, PathRules};
 
 /// The journal of one table.
 #[derive(Debug, Clone)]
@@ -46,6 +46,26 @@ pub(crate) struct JournaledRun {
     pub plan: Option<FileName>,
     /// The outcomes' files, in their order.
     pub outcomes: Vec<FileName>,
+    /// Who deals with its files, once somebody does.
+    pub claim: Option<FileName>,
+}
+
+/// What somebody does with a run's files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// They are being deleted.
+    Purge,
+    /// Its snapshots are being put back.
+    Restore,
+}
+
+impl Claim {
+    fn as_str(self) -> &'static str {
+        match self {
+            Claim::Purge => "purge",
+            Claim::Restore => "restore",
+        }
+    }
 }
 
 impl JournaledRun {
@@ -54,7 +74,7 @@ impl JournaledRun {
     pub(crate) fn stage(&self) -> Option<Stage> {
         let stages = self.outcomes.iter().filter_map(|name| match name {
             FileName::Outcome { stage, .. } => Some(*stage),
-            FileName::Plan { .. } => None,
+            FileName::Plan { .. } | FileName::Claim { .. } => None,
         });
         stages.max_by_key(|stage| *stage != Stage::Partial)
     }
@@ -105,15 +125,21 @@ impl Journal {
         for name in self.store.file_names(&self.folder).await? {
             let Some(name) = FileName::parse(&name) else { continue };
             let run = name.run().clone();
-            let known = runs.entry(run.clone()).or_insert_with(|| JournaledRun { run, plan: None, outcomes: vec![] });
+            let known = runs.entry(run.clone()).or_insert_with(|| JournaledRun {
+                run,
+                plan: None,
+                outcomes: vec![],
+                claim: None,
+            });
             match &name {
                 FileName::Plan { .. } => known.plan = Some(name),
                 FileName::Outcome { .. } => known.outcomes.push(name),
+                FileName::Claim { .. } => known.claim = Some(name),
             }
         }
         let number = |name: &FileName| match name {
             FileName::Outcome { number, .. } => *number,
-            FileName::Plan { .. } => 0,
+            FileName::Plan { .. } | FileName::Claim { .. } => 0,
         };
         runs.values_mut().for_each(|run| run.outcomes.sort_by_key(number));
         Ok(runs.into_values().collect())
@@ -153,6 +179,18 @@ impl Journal {
             last = Some(header);
         }
         Ok((last, files))
+    }
+
+    /// Claims a run's files for this. False when somebody else has claimed them for something else; a claim of the same
+    /// kind is as good as our own: who made it may have died, and if not, both do the same.
+    pub(crate) async fn claim(&self, run: &RunId, claim: Claim) -> Result<bool> {
+        let location = self.location(&FileName::Claim { run: run.clone() });
+        match self.store.create(&location, claim.as_str().into()).await {
+            Ok(true) => Ok(true),
+            Ok(false) => Ok(self.store.read(&location).await? == claim.as_str()),
+            Err(error) if error.is_unknown_to_the_store() => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 
     async fn write(&self, name: &FileName, content: Bytes) -> Result<()> {
@@ -205,7 +243,7 @@ pub(crate) struct PlannedRun<'a> {
     pub table: &'a LoadedTable,
     /// The files of the plan; those that are planned or put off are noted.
     pub files: &'a [FileOutcome],
-    pub removed: Vec<RemovedPart>,
+    pub removed: Vec<MetadataPart>,
     pub until_ms: Option<i64>,
     pub external_allowed: bool,
 }
@@ -293,14 +331,14 @@ impl OpenRun {
 
     /// The run as a listing of the journal shows it before its first outcome.
     pub(crate) fn as_journaled(&self) -> JournaledRun {
-        JournaledRun { run: self.run.clone(), plan: self.plan.clone(), outcomes: vec![] }
+        JournaledRun { run: self.run.clone(), plan: self.plan.clone(), outcomes: vec![], claim: None }
     }
 
     /// Takes up a run that another call left.
     pub(crate) fn take_up(journal: Journal, run: &JournaledRun, record: &RunRecord, writer: Writer) -> Self {
         let number = run.outcomes.iter().map(|name| match name {
             FileName::Outcome { number, .. } => number.saturating_add(1),
-            FileName::Plan { .. } => 1,
+            FileName::Plan { .. } | FileName::Claim { .. } => 1,
         });
         Self {
             journal,

@@ -15,6 +15,7 @@ pub(crate) const FOLDER: &str = "_maintenance";
 
 const TIME: &str = "%Y%m%dT%H%M%S%3fZ";
 const UNTIL: &str = "until-";
+const CLAIM: &str = ".claim";
 
 /// Names a run of maintenance: when it began, and eight random digits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -63,6 +64,8 @@ pub(crate) enum FileName {
     Plan { run: RunId, until_ms: Option<i64>, hash: ContentHash },
     /// What became of it. A run may have several; `number` counts them.
     Outcome { run: RunId, number: u32, stage: Stage, hash: ContentHash },
+    /// Who deals with its files: whoever creates it first.
+    Claim { run: RunId },
 }
 
 impl RunId {
@@ -108,18 +111,23 @@ impl Stage {
 impl FileName {
     /// Which run it is of.
     pub(crate) fn run(&self) -> &RunId {
-        let (FileName::Plan { run, .. } | FileName::Outcome { run, .. }) = self;
+        let (FileName::Plan { run, .. } | FileName::Outcome { run, .. } | FileName::Claim { run }) = self;
         run
     }
 
-    /// The hash of its content.
-    pub(crate) fn hash(&self) -> &ContentHash {
-        let (FileName::Plan { hash, .. } | FileName::Outcome { hash, .. }) = self;
-        hash
+    /// The hash of its content, for plans and outcomes.
+    pub(crate) fn hash(&self) -> Option<&ContentHash> {
+        match self {
+            FileName::Plan { hash, .. } | FileName::Outcome { hash, .. } => Some(hash),
+            FileName::Claim { .. } => None,
+        }
     }
 
     /// Reads a name; `None` for a file that is none of the journal's.
     pub(crate) fn parse(name: &str) -> Option<Self> {
+        if let Some(run) = name.strip_suffix(CLAIM) {
+            return RunId::parse(run).map(|run| FileName::Claim { run });
+        }
         let (run, rest) = name.strip_suffix(".arrow")?.split_once('.')?;
         let (rest, hash) = rest.split_once('.')?;
         let (run, hash) = (RunId::parse(run)?, ContentHash::parse(hash)?);
@@ -146,6 +154,7 @@ impl fmt::Display for FileName {
             FileName::Outcome { run, number, stage, hash } => {
                 write!(f, "{run}.{number:04}-{}.{hash}.arrow", stage.as_str())
             }
+            FileName::Claim { run } => write!(f, "{run}{CLAIM}"),
         }
     }
 }
@@ -174,7 +183,8 @@ mod tests {
             FileName::Plan { run: run.clone(), until_ms: None, hash: hash.clone() },
             FileName::Plan { run: run.clone(), until_ms: Some(1_781_524_800_000), hash: hash.clone() },
             FileName::Outcome { run: run.clone(), number: 1, stage: Stage::NotCommitted, hash: hash.clone() },
-            FileName::Outcome { run, number: 12345, stage: Stage::Done, hash },
+            FileName::Outcome { run: run.clone(), number: 12345, stage: Stage::Done, hash },
+            FileName::Claim { run },
         ];
         for name in names {
             assert_eq!(FileName::parse(&name.to_string()), Some(name.clone()), "{name}");

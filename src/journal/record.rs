@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::names::{ContentHash, RunId, Stage};
 use crate::error::{Error, Result};
 use crate::report::{FileKind, FileOutcome, FileStatus, Operation};
-use crate::table::RemovedPart;
+use crate::table::MetadataPart;
 use bytes::Bytes;
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, Int64Builder, RecordBatch, StringBuilder, TimestampMillisecondBuilder,
@@ -59,7 +59,7 @@ pub(crate) struct RunRecord {
     /// The files that are to go, each [`FileStatus::Planned`].
     pub files: Vec<FileOutcome>,
     /// What the commit takes out of the metadata.
-    pub removed: Vec<RemovedPart>,
+    pub removed: Vec<MetadataPart>,
 }
 
 /// What became of a run so far.
@@ -155,7 +155,7 @@ impl RunRecord {
     ///
     /// # Errors
     /// [`Error::Malformed`] when it is cut short, edited, of another layout, or none.
-    pub(crate) fn decode(path: &str, bytes: &[u8], hash: &ContentHash) -> Result<Self> {
+    pub(crate) fn decode(path: &str, bytes: &[u8], hash: Option<&ContentHash>) -> Result<Self> {
         let (header, batches): (RunHeader, _) = read(path, bytes, hash, &plan_fields())?;
         let (mut files, mut removed) = (vec![], vec![]);
         for batch in &batches {
@@ -165,7 +165,7 @@ impl RunRecord {
                 let field = text(0, row).unwrap_or_default();
                 if field != FILE {
                     let (name, json) = (text(1, row).map(Into::into), text(7, row).unwrap_or_default().into());
-                    removed.push(RemovedPart { field: field.into(), name, json });
+                    removed.push(MetadataPart { field: field.into(), name, json });
                     continue;
                 }
                 let times = batch.column(4).as_primitive::<TimestampMillisecondType>();
@@ -218,7 +218,7 @@ pub(crate) struct NotedStatus {
 pub(crate) fn decode_outcome(
     path: &str,
     bytes: &[u8],
-    hash: &ContentHash,
+    hash: Option<&ContentHash>,
 ) -> Result<(OutcomeHeader, HashMap<usize, NotedStatus>)> {
     let (header, batches): (OutcomeHeader, _) = read(path, bytes, hash, &outcome_fields())?;
     let mut files = HashMap::new();
@@ -260,11 +260,11 @@ fn write(header: &impl Serialize, fields: Vec<Field>, columns: Vec<ArrayRef>) ->
 fn read<H: for<'de> Deserialize<'de>>(
     path: &str,
     bytes: &[u8],
-    hash: &ContentHash,
+    hash: Option<&ContentHash>,
     fields: &[Field],
 ) -> Result<(H, Vec<RecordBatch>)> {
     let malformed = |why: String| Error::Malformed { what: "a journal of a maintenance run", path: path.into(), why };
-    if ContentHash::of(bytes) != *hash {
+    if Some(&ContentHash::of(bytes)) != hash {
         return Err(malformed("its content is not what its name says, so it was cut short or changed".into()));
     }
     let reader = FileReader::try_new(Cursor::new(bytes), None).map_err(|error| malformed(error.to_string()))?;
@@ -322,8 +322,8 @@ mod tests {
             },
             files: vec![file("s3://b/t/data/a%20b", Some(7), None), file("s3://b/t/data/ü", None, Some(3))],
             removed: vec![
-                RemovedPart { field: "refs".into(), name: Some("old".into()), json: r#"{"snapshot-id":1}"#.into() },
-                RemovedPart { field: "snapshots".into(), name: None, json: r#"{"snapshot-id":1, "x":1.50}"#.into() },
+                MetadataPart { field: "refs".into(), name: Some("old".into()), json: r#"{"snapshot-id":1}"#.into() },
+                MetadataPart { field: "snapshots".into(), name: None, json: r#"{"snapshot-id":1, "x":1.50}"#.into() },
             ],
         }
     }
@@ -333,7 +333,7 @@ mod tests {
         let record = record();
         let again = |record: &RunRecord| {
             let content = record.encode().unwrap();
-            RunRecord::decode("p", &content, &ContentHash::of(&content)).unwrap()
+            RunRecord::decode("p", &content, Some(&ContentHash::of(&content))).unwrap()
         };
         assert_eq!(again(&record), record);
         let empty = RunRecord { files: vec![], removed: vec![], ..record };
@@ -358,7 +358,7 @@ mod tests {
         ];
         let outcome = RunOutcome { header: header.clone(), files };
         let content = outcome.encode().unwrap();
-        let (read, files) = decode_outcome("p", &content, &ContentHash::of(&content)).unwrap();
+        let (read, files) = decode_outcome("p", &content, Some(&ContentHash::of(&content))).unwrap();
         let noted = |status: &str, error: Option<&str>| {
             Some(NotedStatus { status: status.into(), error: error.map(Into::into) })
         };
@@ -374,13 +374,13 @@ mod tests {
         let content = record().encode().unwrap();
         let hash = ContentHash::of(&content);
         for length in [0, 1, 8, content.len() / 2, content.len() - 1] {
-            let error = RunRecord::decode("p", &content[..length], &hash).unwrap_err();
+            let error = RunRecord::decode("p", &content[..length], Some(&hash)).unwrap_err();
             assert!(error.is_about_the_file(), "{error}");
         }
         for position in 0..content.len() {
             let mut changed = content.to_vec();
             changed[position] ^= 0x41;
-            let error = RunRecord::decode("p", &changed, &hash).unwrap_err();
+            let error = RunRecord::decode("p", &changed, Some(&hash)).unwrap_err();
             assert!(error.to_string().contains("not what its name says"), "{error}");
         }
     }

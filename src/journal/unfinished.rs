@@ -9,7 +9,7 @@ use std::sync::Arc;
 use datafusion::execution::TaskContext;
 use serde::Deserialize;
 
-use super::{Journal, JournaledRun, NotedStatus, OpenRun, RunId, RunRecord, Stage, Writer};
+use super::{Claim, Journal, JournaledRun, NotedStatus, OpenRun, RunId, RunRecord, Stage, Writer};
 use crate::catalog::{LoadedTable, TableHandle};
 use crate::deletion::{DeletionOptions, DeletionPlan, Limits, NewestMetadata, delete_files, remove_journal};
 use crate::error::{Error, Result};
@@ -177,6 +177,14 @@ impl Unfinished {
             remove_journal(&journal, &old).await;
         }
         for run in self.runs {
+            let is_purge = run.was_due_ms.is_some() && !run.awaits_commit;
+            if is_purge && !run.open.journal().claim(&run.open.run, Claim::Purge).await? {
+                finished.notices.push(format!(
+                    "run {}: its snapshots are being put back, so its files stay. If restore_snapshots died, call it again",
+                    run.open.run
+                ));
+                continue;
+            }
             finished.notices.push(format!("run {} left {}", run.open.run, run.describe()));
             let UnfinishedRun { mut open, deletion, mut newest, task, awaits_commit, is_late, .. } = run;
             let options = DeletionOptions {
@@ -214,7 +222,7 @@ impl UnfinishedRun {
     }
 }
 
-fn no_such_run(table: &LoadedTable, run: &RunId) -> Error {
+pub(crate) fn no_such_run(table: &LoadedTable, run: &RunId) -> Error {
     Error::Guard {
         table: table.name.clone(),
         found: format!(
@@ -270,7 +278,7 @@ async fn checked(
 }
 
 /// Refuses the journal of a table that lived here before, or of a copy.
-fn refuse_other_table(table: &LoadedTable, record: &RunRecord) -> Result<()> {
+pub(crate) fn refuse_other_table(table: &LoadedTable, record: &RunRecord) -> Result<()> {
     let (metadata, header) = (&table.metadata, &record.header);
     let same_place = Location::parse(&header.location)
         .is_ok_and(|location| PathRules::new(metadata.location()).same_place(&location, metadata.location()));

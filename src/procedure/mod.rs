@@ -4,12 +4,14 @@
 //! turns these into its own options. From there on nothing knows of SQL.
 
 mod collected;
+mod committing;
 pub(crate) mod expire_snapshots;
 pub(crate) mod explain_file;
 mod maintenance_log;
 mod outcome;
 mod recovery;
 pub(crate) mod remove_orphan_files;
+mod restore_snapshots;
 mod unfinished_runs;
 pub(crate) mod verify_table;
 
@@ -30,11 +32,12 @@ use crate::options::MaintenanceOptions;
 use crate::report::Output;
 
 /// All procedures, by their canonical names.
-pub(crate) const PROCEDURES: [&dyn Procedure; 7] = [
+pub(crate) const PROCEDURES: [&dyn Procedure; 8] = [
     &expire_snapshots::ExpireSnapshotsProcedure,
     &remove_orphan_files::RemoveOrphanFilesProcedure,
     &unfinished_runs::ResumeMaintenanceProcedure,
     &unfinished_runs::PurgeDeferredFilesProcedure,
+    &restore_snapshots::RestoreSnapshotsProcedure,
     &maintenance_log::MaintenanceLogProcedure,
     &verify_table::VerifyTableProcedure,
     &explain_file::ExplainFileProcedure,

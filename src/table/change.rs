@@ -5,12 +5,13 @@ use std::collections::{BTreeSet, HashSet};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::document::Document;
+use super::document::{Document, array_of};
 use super::location::{Location, PathRules};
 use super::metadata::{MetadataLogEntry, TableMetadata};
+use super::parts::{MetadataPart, put_in};
 use crate::error::{Error, Result};
 
-/// What a commit takes out of the metadata. Nothing else changes, except the bookkeeping of the commit itself.
+/// What a commit takes out of the metadata, or puts back. Nothing else changes, except the bookkeeping of the commit itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct MetadataChange {
     /// Snapshots to remove, with their statistics entries.
@@ -21,6 +22,8 @@ pub struct MetadataChange {
     pub removed_partition_spec_ids: BTreeSet<i32>,
     /// Schemas to remove.
     pub removed_schema_ids: BTreeSet<i32>,
+    /// What an earlier commit took out, to be put back.
+    pub restored: Vec<MetadataPart>,
 }
 
 /// New metadata, ready to be written.
@@ -77,6 +80,9 @@ impl MetadataChange {
         {
             refs.retain(|name| !self.removed_refs.contains(name));
             document.set_object("refs", &refs);
+        }
+        if !self.restored.is_empty() {
+            put_in(&self.restored, document)?;
         }
         let limit = match base.properties().previous_versions_max() {
             Ok(limit) => limit,
@@ -146,20 +152,6 @@ fn retain<T: for<'de> Deserialize<'de>>(
     Ok(())
 }
 
-/// An array of elements, each as it is.
-fn array_of(elements: &[&RawValue]) -> String {
-    let mut json = String::with_capacity(elements.iter().map(|element| element.get().len() + 1).sum::<usize>() + 2);
-    json.push('[');
-    for (index, element) in elements.iter().enumerate() {
-        if index > 0 {
-            json.push(',');
-        }
-        json.push_str(element.get());
-    }
-    json.push(']');
-    json
-}
-
 fn trim_snapshot_log(document: &mut Document, staying: &HashSet<i64>) -> serde_json::Result<()> {
     let Some(entries) = document.elements("snapshot-log")? else { return Ok(()) };
     let mut first_kept = 0;
@@ -219,6 +211,7 @@ mod tests {
             removed_refs: ["old".to_string()].into(),
             removed_partition_spec_ids: [0].into(),
             removed_schema_ids: [1].into(),
+            ..Default::default()
         };
         let changed = change.apply(&base(), 600).unwrap();
         assert_eq!(

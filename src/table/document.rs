@@ -153,6 +153,20 @@ impl Document {
     }
 }
 
+/// An array of elements, each as it is.
+pub(super) fn array_of(elements: &[&RawValue]) -> String {
+    let mut json = String::with_capacity(elements.iter().map(|element| element.get().len() + 1).sum::<usize>() + 2);
+    json.push('[');
+    for (index, element) in elements.iter().enumerate() {
+        if index > 0 {
+            json.push(',');
+        }
+        json.push_str(element.get());
+    }
+    json.push(']');
+    json
+}
+
 /// Two documents are equal if they are the same JSON, apart from white space around their own fields.
 impl PartialEq for Document {
     fn eq(&self, other: &Self) -> bool {

@@ -4,8 +4,8 @@ mod change;
 mod document;
 pub(crate) mod location;
 mod metadata;
+mod parts;
 mod properties;
-mod removed;
 mod summary;
 
 pub use change::{ChangedMetadata, MetadataChange};
@@ -16,6 +16,7 @@ pub(crate) use metadata::TableIdentity;
 pub use metadata::{
     MAIN_BRANCH, MetadataLogEntry, RefKind, Snapshot, SnapshotLogEntry, SnapshotRef, StatisticsFile, TableMetadata,
 };
+pub use parts::MetadataPart;
+pub(crate) use parts::{parts_to_restore, removed_parts};
 pub use properties::{DEFAULT_MAX_SNAPSHOT_AGE_MS, Properties};
-pub(crate) use removed::{RemovedPart, removed_parts};
 pub use summary::SnapshotSummary;

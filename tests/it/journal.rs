@@ -390,6 +390,105 @@ async fn journals_of_runs_that_are_over_are_kept_for_a_while() {
     assert!(scene.journal_files().is_empty());
 }
 
+/// What the newest metadata says, without the bookkeeping of its commits.
+fn metadata(scene: &Scene) -> serde_json::Value {
+    let newest = |name: &String| name.strip_prefix("metadata/v")?.strip_suffix(".metadata.json")?.parse::<u32>().ok();
+    let version = scene.files().iter().filter_map(newest).max().unwrap();
+    let text = fs::read_to_string(scene.folder.join(format!("metadata/v{version}.metadata.json"))).unwrap();
+    let mut metadata: serde_json::Value = serde_json::from_str(&text).unwrap();
+    for field in ["last-updated-ms", "metadata-log"] {
+        metadata.as_object_mut().unwrap().remove(field);
+    }
+    metadata
+}
+
+fn history_with_everything(history: &mut History) {
+    history.set_ref("old", Ref::tag(1).max_ref_age_ms(DAY_MS));
+    history.statistics(1);
+    history.partition_statistics(2);
+}
+
+#[tokio::test]
+async fn a_deferred_run_can_be_put_back_letter_by_letter() {
+    let scene = Scene::with(history_with_everything);
+    let before = metadata(&scene);
+    scene.run_at(NOW_MS, "expire_snapshots", ", deferred => '14 days'").await;
+    assert_ne!(metadata(&scene), before);
+    let run = text(&scene.log(NOW_MS, "").await[0], "run").to_string();
+    let more = format!(", run => '{run}'");
+    let untouched = disk(&scene.folder);
+    let dry = scene.run_at(NOW_MS + DAY_MS, "restore_snapshots", &format!("{more}, dry_run => true")).await;
+    unchanged("a dry run", &untouched, &disk(&scene.folder)).unwrap();
+    let real = scene.run_at(NOW_MS + DAY_MS, "restore_snapshots", &more).await;
+    for metrics in [&dry, &real] {
+        let counts = ["snapshots", "refs", "statistics"].map(|what| metrics[&format!("restored_{what}_count")]);
+        assert_eq!(counts, [2, 1, 2]);
+        assert_eq!(metrics["checked_files_count"], 6);
+    }
+    assert_eq!(metadata(&scene), before);
+    assert!(scene.gone().is_empty());
+    assert_eq!(text(&scene.log(NOW_MS, "").await[0], "status"), "restored");
+    // The window passes, and nothing goes; a second restoration has nothing to do.
+    let due = NOW_MS + 20 * DAY_MS;
+    assert_eq!(scene.run_at(due, "purge_deferred_files", "").await["deleted_files_count"], 0);
+    let after = disk(&scene.folder);
+    assert_eq!(scene.run_at(due, "restore_snapshots", &more).await["restored_snapshots_count"], 0);
+    unchanged("a second restoration", &after, &disk(&scene.folder)).unwrap();
+}
+
+#[tokio::test]
+async fn what_was_made_since_stays_when_a_run_is_put_back() {
+    let scene = Scene::with(history_with_everything);
+    scene.run_at(NOW_MS, "expire_snapshots", ", snapshot_ids => [2], deferred => '14 days'").await;
+    scene.run_at(NOW_MS + 1, "expire_snapshots", ", deferred => '14 days'").await;
+    let [first, second] = &scene.log(NOW_MS, "").await[..] else { panic!("two runs") };
+    let run = |row: &Row| format!(", run => '{}'", text(row, "run"));
+    let metrics = scene.run_at(NOW_MS + 2, "restore_snapshots", &run(first)).await;
+    assert_eq!((metrics["restored_snapshots_count"], metrics["restored_refs_count"]), (1, 0));
+    let ids = |scene: &Scene| -> BTreeSet<i64> {
+        metadata(scene)["snapshots"].as_array().unwrap().iter().map(|s| s["snapshot-id"].as_i64().unwrap()).collect()
+    };
+    assert_eq!(ids(&scene), [2, 3].into());
+    // The other run is purged all the same, without what is live again.
+    let due = NOW_MS + 20 * DAY_MS;
+    scene.run_at(due, "purge_deferred_files", "").await;
+    assert!(scene.files().iter().any(|file| file.contains("snap-2-")));
+    let error = scene.at(due).run(&scene.call("restore_snapshots", &run(second))).await.unwrap_err();
+    assert!(error.contains("can't be put back") && error.contains("snap-1-"), "{error}");
+    assert_eq!(ids(&scene), [2, 3].into());
+}
+
+#[tokio::test]
+async fn a_run_that_is_being_deleted_can_not_be_put_back_and_the_other_way_round() {
+    let scene = Scene::new();
+    scene.run_at(NOW_MS, "expire_snapshots", ", deferred => '1 day'").await;
+    let run = text(&scene.log(NOW_MS, "").await[0], "run").to_string();
+    let claim = scene.journal().join(format!("{run}.claim"));
+    fs::write(&claim, "purge").unwrap();
+    let before = (scene.files(), scene.journal_files());
+    let more = format!(", run => '{run}'");
+    let error = scene.at(NOW_MS).run(&scene.call("restore_snapshots", &more)).await.unwrap_err();
+    assert!(error.contains("are being deleted"), "{error}");
+    assert_eq!((scene.files(), scene.journal_files()), before);
+    fs::write(&claim, "restore").unwrap();
+    let due = NOW_MS + 2 * DAY_MS;
+    assert_eq!(scene.run_at(due, "purge_deferred_files", "").await["deleted_files_count"], 0);
+    assert!(scene.gone().is_empty());
+    assert_eq!(scene.run_at(due, "restore_snapshots", &more).await["restored_snapshots_count"], 2);
+}
+
+#[tokio::test]
+async fn an_expiry_of_metadata_only_can_be_put_back_too() {
+    let scene = Scene::new();
+    let before = metadata(&scene);
+    scene.run_at(NOW_MS, "expire_snapshots", ", delete_files => false").await;
+    let run = text(&scene.log(NOW_MS, "").await[0], "run").to_string();
+    scene.run_at(NOW_MS, "restore_snapshots", &format!(", run => '{run}'")).await;
+    assert_eq!(metadata(&scene), before);
+    let named = scene.at(NOW_MS).run(&scene.call("restore_snapshots", "")).await.unwrap_err();
+    assert!(named.contains("argument run is missing"), "{named}");
+}
+
 #[tokio::test]
 async fn gc_that_is_switched_off_allows_an_expiry_of_metadata_only() {
     let scene = Scene::with(|history| {

@@ -51,6 +51,12 @@ const PURGE: Operation = Operation {
     again: "CALL system.purge_deferred_files(table => 's3://bucket/wh/t', ignore_window => true)",
 };
 
+const RESTORE: Operation = Operation {
+    before: &["CALL system.expire_snapshots(table => 's3://bucket/wh/t', deferred => '14d')"],
+    killed: "CALL system.restore_snapshots(table => 's3://bucket/wh/t', run => '<RUN>')",
+    again: "CALL system.restore_snapshots(table => 's3://bucket/wh/t', run => '<RUN>')",
+};
+
 /// Snapshots 1 to 3 expire with files of every kind, 4 stays; `old` goes by its age.
 fn table() -> Table {
     let table = Table { location: Some(LOCATION.into()), last_updated_ms: BEGIN_MS, ..Table::new(2) };
@@ -120,41 +126,47 @@ fn kill_at(store: &WatchedStore, request: usize, how: Wrong) {
     });
 }
 
-async fn prepared(operation: &Operation) -> WatchedStore {
+/// The table before the operation, and the run that came before it.
+async fn prepared(operation: &Operation) -> (WatchedStore, String) {
     let store = store().await;
     for statement in operation.before {
         session(&store).run(statement).await.unwrap();
     }
+    let log = session(&store).rows(&format!("SELECT run FROM maintenance_log('{LOCATION}')")).await.unwrap();
     store.take_all_requests();
-    store
+    (store, log.first().and_then(|row| row["run"].clone()).unwrap_or_default())
+}
+
+fn of_run(statement: &str, run: &str) -> String {
+    statement.replace("<RUN>", run)
 }
 
 async fn is_killed_at(operation: &Operation, request: usize, how: Wrong, without_a_fault: &State) {
     let what = format!("{} killed at request {request} ({how:?})", operation.killed);
-    let store = prepared(operation).await;
+    let (store, run) = prepared(operation).await;
     kill_at(&store, request, how);
     // How it ends is of no interest: nobody is there any more to hear of it.
-    let _ = session(&store).run(operation.killed).await;
+    let _ = session(&store).run(&of_run(operation.killed, &run)).await;
     store.recover();
     State::of(&store, &what).await;
     let resume = format!("CALL system.resume_maintenance(table => '{LOCATION}')");
     let resumed = session(&store);
     resumed.run(&resume).await.unwrap_or_else(|why| panic!("{what}: {why}"));
     State::of(&store, &what).await;
-    resumed.run(operation.again).await.unwrap_or_else(|why| panic!("{what}: {why}"));
+    resumed.run(&of_run(operation.again, &run)).await.unwrap_or_else(|why| panic!("{what}: {why}"));
     assert_eq!(State::of(&store, &what).await, *without_a_fault, "{what}");
     let log = format!("SELECT status, run FROM maintenance_log('{LOCATION}')");
     for run in resumed.rows(&log).await.unwrap() {
         let status = run["status"].as_deref().unwrap();
         // A plan whose commit never came is closed when it is too late for it.
-        let is_settled = matches!(status, "done" | "deferred" | "unfinished");
+        let is_settled = matches!(status, "done" | "deferred" | "unfinished" | "restored");
         assert!(is_settled, "{what}: {run:?}");
     }
 }
 
 async fn survives_every_kill(operation: Operation) {
-    let store = prepared(&operation).await;
-    session(&store).run(operation.killed).await.unwrap();
+    let (store, run) = prepared(&operation).await;
+    session(&store).run(&of_run(operation.killed, &run)).await.unwrap();
     let requests = store.take_all_requests().len();
     assert!(requests > 10, "{requests}");
     let without_a_fault = State::of(&store, operation.killed).await;
@@ -177,6 +189,11 @@ async fn a_removal_of_orphans_survives_every_kill() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deferred_expiry_survives_every_kill() {
     survives_every_kill(DEFER).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restoration_survives_every_kill() {
+    survives_every_kill(RESTORE).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

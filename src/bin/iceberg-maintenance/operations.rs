@@ -25,7 +25,7 @@ struct Help {
     examples: &'static str,
 }
 
-const HELP: [Help; 7] = [
+const HELP: [Help; 8] = [
     Help {
         procedure: "expire_snapshots",
         about: "Expire old snapshots, and delete the files that only they needed",
@@ -76,6 +76,16 @@ Examples:
 Examples:
   iceberg-maintenance purge-deferred-files /data/orders --dry-run
   iceberg-maintenance purge-deferred-files /data/orders --run 20260131T120000000Z-0123abcd --ignore-window --yes",
+    },
+    Help {
+        procedure: "restore_snapshots",
+        about: "Put back the snapshots and refs that a run expired, as long as all their files are there",
+        acts: false,
+        positional: Some("run"),
+        examples: "\
+Examples:
+  iceberg-maintenance restore-snapshots /data/orders 20260131T120000000Z-0123abcd --dry-run
+  iceberg-maintenance restore-snapshots /data/orders 20260131T120000000Z-0123abcd --yes",
     },
     Help {
         procedure: "maintenance_log",

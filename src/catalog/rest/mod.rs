@@ -239,6 +239,12 @@ impl Catalog for RestCatalog {
         runtime: &Arc<RuntimeEnv>,
     ) -> Result<CommitOutcome> {
         let session = self.session().await?;
+        if !commit.change.restored.is_empty() {
+            return Err(session.client.error(
+                "a REST catalog takes only snapshots that are newer than all that the table had, so what expired can't be put back \
+                 through it. Register the table in a catalog that swaps metadata files, or roll it back on the server",
+            ));
+        }
         let ids_per_update = self.ids_per_update(session, table, base, commit).await?;
         let body = updates::commit_body(table, &base.metadata, commit, ids_per_update);
         let request = commit_request(session, table, body)?;

@@ -106,6 +106,7 @@ mod tests {
             removed_refs: ["old".to_string()].into(),
             removed_partition_spec_ids: [0].into(),
             removed_schema_ids: [4, 5].into(),
+            ..Default::default()
         };
         let commit = TableCommit {
             table_uuid: Some("u".into()),

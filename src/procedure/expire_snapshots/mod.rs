@@ -17,8 +17,9 @@ use datafusion::execution::TaskContext;
 pub use plan::ExpirePlan;
 use plan::{Summary, finish_report};
 
+use super::committing::{PAUSES_BEFORE_LOOKING, refuse_other_tables, refuse_unknown_owner, retries};
 use super::{Arguments, BoundCall, CallOutcome, Parameter, ParameterKind, Procedure, parameter};
-use crate::catalog::{CommitOutcome, LoadedTable, Ownership, TableHandle};
+use crate::catalog::{CommitOutcome, LoadedTable, TableHandle};
 use crate::deletion::{DeletionOptions, DeletionPlan, NewestMetadata, delete_files};
 use crate::error::{Error, Result};
 use crate::journal::{Finished, OpenRun};
@@ -27,14 +28,6 @@ use crate::options::MaintenanceOptions;
 use crate::report::{Operation, Output, Report};
 use crate::retention::RetentionPolicy;
 use crate::storage::Stores;
-use crate::table::{PathRules, TableIdentity, TableMetadata};
-
-/// How often a commit that lost a race is planned again, when the table doesn't say (`commit.retry.num-retries`).
-const DEFAULT_RETRIES: u32 = 4;
-
-/// How long to wait before each look at a table whose commit was not answered.
-const PAUSES_BEFORE_LOOKING: [Duration; 4] =
-    [Duration::from_millis(50), Duration::from_millis(150), Duration::from_millis(300), Duration::from_millis(500)];
 
 /// Options of an expiry. The default follows the table's own policy.
 #[derive(Debug, Clone)]
@@ -188,15 +181,11 @@ fn still_unsettled(unsettled: Option<&Unsettled>, error: Error) -> Error {
     }
 }
 
-fn retries(metadata: &TableMetadata) -> u32 {
-    metadata.properties().get("commit.retry.num-retries").and_then(|n| n.parse().ok()).unwrap_or(DEFAULT_RETRIES)
-}
-
 /// Writes a plan into the journal and commits it through the table's own catalog.
 pub(crate) async fn commit(mut plan: ExpirePlan, context: &RunContext) -> Result<Attempt> {
-    refuse_unknown_owner(&plan)?;
+    refuse_unknown_owner(&plan.table, plan.options.no_catalog)?;
     let runtime = plan.task.runtime_env();
-    refuse_other_tables(&plan, &Stores::new(runtime.clone())).await?;
+    refuse_other_tables(&plan.table, &Stores::new(runtime.clone())).await?;
     plan.write_into_journal(context).await?;
     match plan.handle.commit(&plan.table, plan.commit_request(), &runtime).await {
         Err(error @ Error::CommitMismatch { .. }) => Err(error),
@@ -269,39 +258,6 @@ fn unconfirmed(table: String, metadata_location: &str, error: Error) -> Error {
             why: format!("the catalog took {metadata_location}, but the table could not be looked at again: {error}"),
         },
     }
-}
-
-fn refuse_unknown_owner(plan: &ExpirePlan) -> Result<()> {
-    if plan.table.ownership == Ownership::Ours || plan.options.no_catalog {
-        return Ok(());
-    }
-    Err(Error::UnclearOwner {
-        table: plan.table.name.clone(),
-        why: format!(
-            "its newest metadata is {}, a name that catalogs give. A commit by location would be invisible to the catalog, \
-             which would go on using the files that this call deletes. Name the table in its catalog; or give \
-             no_catalog => true if really no catalog owns it. dry_run => true works as it is",
-            plan.metadata().metadata_location()
-        ),
-    })
-}
-
-/// Refuses to commit by location where another table has metadata in the same folder.
-async fn refuse_other_tables(plan: &ExpirePlan, stores: &Stores) -> Result<()> {
-    let (own, rules) = (TableIdentity::of(plan.metadata()), PathRules::new(plan.metadata().location()));
-    for file in &plan.table.other_metadata_locations {
-        let identity = TableIdentity::read(&stores.read(file).await?);
-        if !identity.is_ok_and(|identity| own.is_same_table(&identity, &rules)) {
-            return Err(Error::Guard {
-                table: plan.table.name.clone(),
-                found: format!(
-                    "{file} is not this table's metadata, or can't be read: another table seems to share the location. Give \
-                     each table a location of its own"
-                ),
-            });
-        }
-    }
-    Ok(())
 }
 
 /// Checks that the newest metadata shows the commit, whoever made it, and that the catalog lost nothing else with it.

@@ -369,5 +369,6 @@ fn change_for(
         removed_refs: decision.removed_refs().map(str::to_string).collect(),
         removed_partition_spec_ids: unused.into_iter().collect(),
         removed_schema_ids: decision.unused_schema_ids.iter().copied().collect::<BTreeSet<_>>(),
+        restored: vec![],
     }
 }
