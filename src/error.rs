@@ -230,6 +230,19 @@ pub enum Error {
         first: String,
     },
 
+    /// Some files could not be moved back from quarantine. They are still there, and all others were tried.
+    #[error(
+        "{failed} files of {table} could not be moved back from quarantine, where they still are. First failure: {first}"
+    )]
+    NotReturned {
+        /// The table.
+        table: String,
+        /// How many files.
+        failed: u64,
+        /// Path and error of the first failure.
+        first: String,
+    },
+
     /// The call was cancelled. What was deleted before stays deleted.
     #[error("cancelled after {deleted} of {planned} deletes; {committed}")]
     Cancelled {
@@ -285,7 +298,7 @@ impl Error {
 
     /// True when the call did its work except for some deletes (the command line exits with 1 instead of 2).
     pub fn is_partial(&self) -> bool {
-        matches!(self, Error::PartialDelete { .. } | Error::Cancelled { .. })
+        matches!(self, Error::PartialDelete { .. } | Error::NotReturned { .. } | Error::Cancelled { .. })
     }
 
     /// True when a store doesn't know such a request.

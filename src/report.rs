@@ -91,6 +91,10 @@ pub enum FileStatus {
     Spared(SkipReason),
     /// The store refused to delete it.
     Failed(String),
+    /// Moved into quarantine.
+    Quarantined,
+    /// Moved back from quarantine.
+    Returned,
 }
 
 /// Why a file that nothing live names was left alone.
@@ -134,6 +138,8 @@ impl FileStatus {
             FileStatus::Spared(SkipReason::Deferred) => "deferred",
             FileStatus::Spared(_) => "spared",
             FileStatus::Failed(_) => "failed",
+            FileStatus::Quarantined => "quarantined",
+            FileStatus::Returned => "returned",
         }
     }
 }
@@ -205,6 +211,7 @@ pub struct Metrics {
     pub deferred_files_count: u64,
     pub deferred_bytes: u64,
     pub skipped_recoverable_files_count: u64,
+    pub returned_files_count: u64,
 }
 
 /// Every metric row, in the order in which it is returned, with its meaning.
@@ -280,6 +287,7 @@ metric_rows! {
     deferred_files_count: "files whose deletion this run put off until the recovery window has passed",
     deferred_bytes: "bytes of those, as far as sizes are known",
     skipped_recoverable_files_count: "unreferenced files that stay because of a recovery window",
+    returned_files_count: "files that were moved back from quarantine",
 }
 
 /// Which rows a statement returns.
@@ -312,6 +320,10 @@ pub enum Operation {
     PurgeDeferredFiles,
     /// `restore_snapshots`.
     RestoreSnapshots,
+    /// `restore_quarantined_files`.
+    RestoreQuarantinedFiles,
+    /// `purge_quarantined_files`.
+    PurgeQuarantinedFiles,
 }
 
 impl Operation {
@@ -323,6 +335,8 @@ impl Operation {
             Operation::ResumeMaintenance => "resume_maintenance",
             Operation::PurgeDeferredFiles => "purge_deferred_files",
             Operation::RestoreSnapshots => "restore_snapshots",
+            Operation::RestoreQuarantinedFiles => "restore_quarantined_files",
+            Operation::PurgeQuarantinedFiles => "purge_quarantined_files",
         }
     }
 
@@ -331,9 +345,7 @@ impl Operation {
         match self {
             Operation::ExpireSnapshots => "the commit is done, the expired snapshots are gone",
             Operation::RemoveOrphanFiles => "orphan removal commits nothing, the table is as it was",
-            Operation::ResumeMaintenance | Operation::PurgeDeferredFiles | Operation::RestoreSnapshots => {
-                "nothing was committed; call it again for the rest"
-            }
+            _ => "nothing was committed; call it again for the rest",
         }
     }
 }
@@ -403,6 +415,14 @@ impl Output {
         };
         Arc::new(Schema::new(fields))
     }
+}
+
+/// The files of a dry run whose real run moves instead of deleting.
+pub(crate) fn as_quarantined(mut files: Vec<FileOutcome>) -> Vec<FileOutcome> {
+    for file in files.iter_mut().filter(|file| file.status == FileStatus::Planned) {
+        file.status = FileStatus::Quarantined;
+    }
+    files
 }
 
 impl Report {
@@ -586,6 +606,11 @@ impl Metrics {
                     }
                 }
                 FileStatus::Failed(_) => self.failed_deletions_count += 1,
+                FileStatus::Quarantined => {
+                    self.quarantined_files_count += 1;
+                    self.quarantined_bytes = self.quarantined_bytes.saturating_add(file.bytes.unwrap_or(0));
+                }
+                FileStatus::Returned => self.returned_files_count += 1,
             }
         }
     }

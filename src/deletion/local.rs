@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
 
+use super::moves::move_local;
 use crate::error::{Error, Result};
 use crate::report::{FileStatus, SkipReason};
 use crate::storage::{LocalFiles, epoch_ms};
@@ -22,6 +23,12 @@ pub(super) fn canonical_roots(files: &LocalFiles, roots: &Roots) -> Result<Vec<S
     local.filter_map(|root| files.canonical(root.location.path()).transpose()).collect()
 }
 
+/// True for a file that was written after the plan saw it. Who lists files elsewhere may give whole seconds.
+pub(crate) fn is_newer(modified_ms: i64, planned_ms: i64) -> bool {
+    let is_same_second = planned_ms % 1000 == 0 && modified_ms.div_euclid(1000) == planned_ms.div_euclid(1000);
+    modified_ms > planned_ms && !is_same_second
+}
+
 /// A file to look at or to delete.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
@@ -30,6 +37,8 @@ pub(super) struct Target {
     pub modified_ms: Option<i64>,
     /// Where its folder really was when the plan was made. A folder that is somewhere else now holds other files.
     pub folder: Option<Arc<str>>,
+    /// Where it goes instead of being deleted, and what is said of it then.
+    pub moved_to: Option<(Location, FileStatus)>,
 }
 
 /// What would become of a file.
@@ -126,9 +135,13 @@ impl<'a> AllowedFolders<'a> {
 
     fn delete(&mut self, target: &Target) -> Result<FileStatus> {
         let (path, size) = match self.look(target)? {
+            Look::Decided(FileStatus::Missing) => return self.moved_before(target),
             Look::Decided(status) => return Ok(status),
             Look::Deletable { path, size } => (path, size),
         };
+        if let Some((to, moved)) = &target.moved_to {
+            return self.move_away(&path, target, to, moved);
+        }
         match fs::remove_file(&path) {
             Ok(()) => {
                 remove_checksum(&path, size, &target.location);
@@ -136,6 +149,35 @@ impl<'a> AllowedFolders<'a> {
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(FileStatus::Missing),
             Err(error) => Err(Error::io("deleting", target.location.to_string(), error)),
+        }
+    }
+
+    /// Whoever moved a file before may have died before saying so.
+    fn moved_before(&self, target: &Target) -> Result<FileStatus> {
+        let Some((to, moved)) = &target.moved_to else { return Ok(FileStatus::Missing) };
+        match fs::symlink_metadata(self.files.os_path(to)) {
+            Ok(_) => Ok(moved.clone()),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                Ok(FileStatus::Missing)
+            }
+            Err(error) => Err(Error::io("looking at", to.to_string(), error)),
+        }
+    }
+
+    /// Moves a file into a folder that is made for it, and that may not lead out of the roots.
+    fn move_away(&self, path: &Path, target: &Target, to: &Location, moved: &FileStatus) -> Result<FileStatus> {
+        let failed = |error| Error::io("moving", target.location.to_string(), error);
+        let to_path = normalize_local(to.path());
+        let Some((folder, name)) = to_path.rsplit_once('/') else {
+            return Ok(FileStatus::Failed(format!("{to} is no place for it")));
+        };
+        fs::create_dir_all(self.files.os_path_of(folder)).map_err(failed)?;
+        match self.open(folder)? {
+            Some(opened) if opened.allowed => {
+                move_local(path, &opened.path.join(name)).map_err(failed)?;
+                Ok(moved.clone())
+            }
+            _ => Ok(FileStatus::Failed(format!("{to} leads out of the table's folders"))),
         }
     }
 
@@ -162,7 +204,7 @@ impl<'a> AllowedFolders<'a> {
             return Ok(Look::Decided(FileStatus::Spared(SkipReason::UnsupportedName)));
         }
         if let (Some(planned), Ok(modified)) = (target.modified_ms, metadata.modified())
-            && epoch_ms(modified).is_none_or(|modified| modified > planned)
+            && epoch_ms(modified).is_none_or(|modified| is_newer(modified, planned))
         {
             return Ok(Look::Decided(FileStatus::Spared(SkipReason::TooYoung)));
         }
@@ -285,7 +327,8 @@ mod tests {
         fs::write(root.path().join(".h.crc"), "no checksum").unwrap();
         fs::create_dir(root.path().join("folder")).unwrap();
         let delete = |name: &str| {
-            let target = Target { location: at(&root.path().join(name)), modified_ms: None, folder: None };
+            let target =
+                Target { location: at(&root.path().join(name)), modified_ms: None, folder: None, moved_to: None };
             AllowedFolders::new(&LocalFiles::new(None), Some(&roots(root.path()))).delete(&target).unwrap()
         };
         assert_eq!(delete("f"), FileStatus::Deleted);
@@ -302,7 +345,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("f"), "x").unwrap();
         let location = at(&root.path().join("f"));
-        let target = |ms| Target { location: location.clone(), modified_ms: Some(ms), folder: None };
+        let target = |ms| Target { location: location.clone(), modified_ms: Some(ms), folder: None, moved_to: None };
         let (files, roots) = (LocalFiles::new(None), Arc::new(roots(root.path())));
         let young = FileStatus::Spared(SkipReason::TooYoung);
         let targets = vec![target(1000), target(i64::MAX)];
@@ -323,7 +366,8 @@ mod tests {
         std::os::unix::fs::symlink(outside.path(), root.path().join("data")).unwrap();
         std::os::unix::fs::symlink(outside.path().join("theirs"), root.path().join("link")).unwrap();
         let delete = |name: &str, roots: Option<&[String]>| {
-            let target = Target { location: at(&root.path().join(name)), modified_ms: None, folder: None };
+            let target =
+                Target { location: at(&root.path().join(name)), modified_ms: None, folder: None, moved_to: None };
             AllowedFolders::new(&LocalFiles::new(None), roots).delete(&target).unwrap()
         };
         let inside = roots(root.path());
@@ -345,7 +389,12 @@ mod tests {
         std::os::unix::fs::symlink(root.path().join("v1"), &current).unwrap();
         let (files, roots) = (LocalFiles::new(None), roots(root.path()));
         let planned = AllowedFolders::new(&files, Some(&roots)).open(current.to_str().unwrap()).unwrap().unwrap().real;
-        let target = Target { location: at(&current.join("f")), modified_ms: None, folder: Some(planned.into()) };
+        let target = Target {
+            location: at(&current.join("f")),
+            modified_ms: None,
+            folder: Some(planned.into()),
+            moved_to: None,
+        };
         fs::remove_file(&current).unwrap();
         std::os::unix::fs::symlink(root.path().join("v2"), &current).unwrap();
         let status = AllowedFolders::new(&files, Some(&roots)).delete(&target).unwrap();
@@ -366,7 +415,9 @@ mod tests {
         let (files, roots) = (LocalFiles::new(None), roots(root.path()));
         let mut folders = AllowedFolders::new(&files, Some(&roots));
         let mut delete = |name: &str| {
-            folders.delete(&Target { location: at(&data.join(name)), modified_ms: None, folder: None }).unwrap()
+            folders
+                .delete(&Target { location: at(&data.join(name)), modified_ms: None, folder: None, moved_to: None })
+                .unwrap()
         };
         assert_eq!(delete("a"), FileStatus::Deleted);
         fs::rename(&data, root.path().join("moved")).unwrap();

@@ -12,17 +12,20 @@ mod folders;
 mod guards;
 mod journal;
 mod local;
+mod moves;
 mod newest;
 mod object;
 mod pace;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 
 pub(crate) use guards::{Limits, check_limits};
 pub(crate) use journal::remove_journal;
+pub(crate) use local::is_newer;
+pub(crate) use moves::Moves;
 pub(crate) use newest::NewestMetadata;
 
 use local::{Preview, Target};
@@ -63,6 +66,8 @@ pub(crate) struct DeletionOptions {
     pub concurrency: usize,
     /// Stops the run between two batches.
     pub cancellation: Cancellation,
+    /// Files that are moved instead. Where there are any, nothing is deleted.
+    pub moves: Option<Arc<Moves>>,
     /// What is being done: after a commit the first batch goes even if the run was cancelled meanwhile.
     pub operation: Operation,
 }
@@ -108,7 +113,7 @@ impl DeletionPlan {
                 .filter(|(_, file)| file.status == FileStatus::Planned)
                 .filter_map(|(index, file)| {
                     let location = Location::parse(&file.path).ok().filter(Location::is_local)?;
-                    Some((index, Target { location, modified_ms: file.modified_ms, folder: None }))
+                    Some((index, Target { location, modified_ms: file.modified_ms, folder: None, moved_to: None }))
                 })
                 .collect();
             let Some((_, first)) = local.first() else { continue };
@@ -136,13 +141,22 @@ impl DeletionPlan {
         }
     }
 
+    /// Spares the files that are not among these.
+    pub(crate) fn spare_all_but(&mut self, files: &HashSet<String>, reason: SkipReason) {
+        let is_planned = |file: &&mut FileOutcome| file.status == FileStatus::Planned;
+        for file in self.files.iter_mut().filter(is_planned).filter(|file| !files.contains(&file.path)) {
+            file.status = FileStatus::Spared(reason);
+        }
+    }
+
+    /// How many files are planned.
+    pub(crate) fn planned(&self) -> usize {
+        self.files.iter().filter(|file| file.status == FileStatus::Planned).count()
+    }
+
     /// The files and what is planned for them, as a dry run reports them.
     pub(crate) fn files(&self) -> &[FileOutcome] {
         &self.files
-    }
-
-    fn planned(&self) -> usize {
-        self.files.iter().filter(|file| file.status == FileStatus::Planned).count()
     }
 }
 
@@ -190,7 +204,7 @@ pub(crate) async fn delete_files(
     let DeletionPlan { table, mut files, roots, external_allowed, kept_folder, local_folders } = plan;
     let pace = Arc::new(Pace::new(options.concurrency));
     let executor = match Executor::new(stores, (!external_allowed).then_some(&roots), pace.clone(), local_folders) {
-        Ok(executor) => executor,
+        Ok(executor) => Executor { moves: options.moves.clone(), ..executor },
         Err(error) => {
             give_up(&mut files, &format!("the table's folders could not be looked at ({error})"));
             return Ok(files);
@@ -316,6 +330,7 @@ struct Executor {
     local_folders: Arc<HashMap<String, Arc<str>>>,
     pace: Arc<Pace>,
     objects: Arc<ObjectDeletes>,
+    moves: Option<Arc<Moves>>,
 }
 
 /// The files of a batch that lie in one store, by their index in the batch.
@@ -335,7 +350,14 @@ impl Executor {
     ) -> Result<Self> {
         let local_roots = allowed_local_roots(stores, roots)?;
         let objects = Arc::new(ObjectDeletes::new(pace.clone()));
-        Ok(Self { stores: stores.clone(), local_roots, local_folders: Arc::new(local_folders), pace, objects })
+        Ok(Self {
+            stores: stores.clone(),
+            local_roots,
+            local_folders: Arc::new(local_folders),
+            pace,
+            objects,
+            moves: None,
+        })
     }
 
     /// Deletes what is planned of a batch and returns the batch with what became of it.
@@ -380,8 +402,25 @@ impl Executor {
             }
         };
         let folder = self.local_folders.get(folder_of(&file.path)).cloned();
-        shares[at].targets.push((index, Target { location, modified_ms: file.modified_ms, folder }));
+        let moved_to = self.moved_to(file, &location)?;
+        shares[at].targets.push((index, Target { location, modified_ms: file.modified_ms, folder, moved_to }));
         Ok(())
+    }
+
+    /// Where a file goes instead of being deleted.
+    ///
+    /// # Errors
+    /// When files are to be moved, and this one has no place in its own store: it stays.
+    fn moved_to(&self, file: &FileOutcome, location: &Location) -> Result<Option<(Location, FileStatus)>> {
+        let Some(moves) = &self.moves else { return Ok(None) };
+        let same_store = |to: &&Location| to.scheme() == location.scheme() && to.authority() == location.authority();
+        match moves.target(&file.path).filter(same_store) {
+            Some(to) => Ok(Some((to.clone(), moves.moved()))),
+            None => Err(Error::Location {
+                location: file.path.clone(),
+                why: "it can't be moved from there: it lies in another store than the table".into(),
+            }),
+        }
     }
 
     async fn delete_share(&self, share: Share) -> Outcomes {

@@ -13,7 +13,8 @@ use futures::{FutureExt, StreamExt};
 use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt};
 
-use super::local::Target;
+use super::local::{Target, is_newer};
+use super::moves::move_object;
 use super::pace::{Pace, TRIES};
 use crate::error::Error;
 use crate::report::{FileStatus, SkipReason};
@@ -70,8 +71,12 @@ impl ObjectDeletes {
     /// Deletes objects of one store. A store that reports a missing key says so; most answer "deleted" for it too.
     pub(super) async fn delete(&self, store: &ObjectFiles, files: Vec<(usize, Target)>) -> Outcomes {
         let (mut objects, mut outcomes) = (Vec::with_capacity(files.len()), Outcomes::new());
-        for (index, Target { location, modified_ms, .. }) in files {
+        let mut moves = vec![];
+        for (index, Target { location, modified_ms, moved_to, .. }) in files {
             match ObjectFiles::key(&location) {
+                Ok(key) if moved_to.is_some() => {
+                    moves.extend(moved_to.map(|(to, moved)| self.move_one(store, index, key, to, moved)));
+                }
                 Ok(key) => objects.push(Object { index, location, key, modified_ms }),
                 Err(error) => outcomes.push((index, FileStatus::Failed(error.to_string()))),
             }
@@ -81,7 +86,30 @@ impl ObjectDeletes {
         let chunks: Vec<Vec<Object>> = objects.chunks(keys_per_request).map(<[Object]>::to_vec).collect();
         let requests: Vec<_> = chunks.into_iter().map(|chunk| self.delete_chunk(store, chunk)).collect();
         outcomes.extend(self.run(requests).await);
+        outcomes.extend(self.run(moves).await);
         outcomes
+    }
+
+    /// Moves an object. A failure leaves it where it is.
+    async fn move_one(
+        &self,
+        store: &ObjectFiles,
+        index: usize,
+        from: Path,
+        to: Location,
+        moved: FileStatus,
+    ) -> Outcomes {
+        let _permit = self.pace.permit().await;
+        let to = match ObjectFiles::key(&to) {
+            Ok(to) => to,
+            Err(error) => return vec![(index, FileStatus::Failed(error.to_string()))],
+        };
+        let status = match move_object(store.store().as_ref(), &from, &to).await {
+            Ok(Some(())) => moved,
+            Ok(None) => FileStatus::Missing,
+            Err(why) => FileStatus::Failed(why),
+        };
+        vec![(index, status)]
     }
 
     /// Runs work whose every request waits for its permit.
@@ -109,7 +137,7 @@ impl ObjectDeletes {
         let planned = object.modified_ms?;
         let _permit = self.pace.permit().await;
         match store.store().head(&object.key).await {
-            Ok(meta) if meta.last_modified.timestamp_millis() > planned => {
+            Ok(meta) if is_newer(meta.last_modified.timestamp_millis(), planned) => {
                 Some(FileStatus::Spared(SkipReason::TooYoung))
             }
             Ok(_) => None,

@@ -18,12 +18,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use datafusion::execution::TaskContext;
 
-use names::{ContentHash, FOLDER};
+use names::{ContentHash, FOLDER, QUARANTINE};
 pub(crate) use names::{FileName, RunId, Stage};
 pub(crate) use record::{NotedStatus, OutcomeHeader, RunHeader, RunOutcome, RunRecord, decode_outcome};
 pub(crate) use unfinished::{Finished, Unfinished, Which, no_such_run, refuse_other_table};
 
 use crate::catalog::LoadedTable;
+use crate::deletion::Moves;
 use crate::error::{Error, Result};
 use crate::maintenance::RunContext;
 use crate::report::{FileOutcome, FileStatus, Operation, SkipReason};
@@ -112,6 +113,14 @@ impl Journal {
     /// The store that the journal lies in.
     pub(crate) fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// Where a file of a run's plan is in quarantine. Its name tells a human what it is, the number which place it has.
+    pub(crate) fn quarantine_of(&self, run: &RunId, place: usize, file: &str) -> Location {
+        const LONGEST_NAME: usize = 200;
+        let name = split(file).path.rsplit('/').next().unwrap_or_default();
+        let name = if name.len() <= LONGEST_NAME { format!("{place:08}-{name}") } else { format!("{place:08}") };
+        self.folder.child(QUARANTINE).child(&run.to_string()).child(&name)
     }
 
     /// Where a file of the journal lies.
@@ -230,10 +239,12 @@ impl JournalFiles {
         Self { folder, rules: rules.clone() }
     }
 
-    /// True for a plan or an outcome in the journal's folder.
+    /// True for a plan, an outcome or a claim in the journal's folder, and for all that is in quarantine.
     pub(crate) fn contains(&self, file: &str) -> bool {
         let path = self.rules.path(split(file));
-        path.strip_prefix(self.folder.as_str()).is_some_and(|name| FileName::parse(name).is_some())
+        path.strip_prefix(self.folder.as_str()).is_some_and(|name| {
+            FileName::parse(name).is_some() || name.strip_prefix(QUARANTINE).is_some_and(|rest| rest.starts_with('/'))
+        })
     }
 }
 
@@ -246,6 +257,8 @@ pub(crate) struct PlannedRun<'a> {
     pub removed: Vec<MetadataPart>,
     pub until_ms: Option<i64>,
     pub external_allowed: bool,
+    /// Its files are moved into quarantine instead of being deleted.
+    pub quarantine: bool,
 }
 
 /// A run whose plan is in the journal, and whose outcome is not.
@@ -310,6 +323,7 @@ impl OpenRun {
             began_ms: writer.now_ms,
             until_ms: planned.until_ms,
             external_allowed: planned.external_allowed,
+            quarantine: planned.quarantine,
             run_by: writer.run_by.clone(),
             product_version: env!("CARGO_PKG_VERSION").into(),
         };
@@ -332,6 +346,13 @@ impl OpenRun {
     /// The run as a listing of the journal shows it before its first outcome.
     pub(crate) fn as_journaled(&self) -> JournaledRun {
         JournaledRun { run: self.run.clone(), plan: self.plan.clone(), outcomes: vec![], claim: None }
+    }
+
+    /// Where the run's files go if they are not deleted.
+    pub(crate) fn quarantine(&self) -> Moves {
+        let place =
+            |(path, place): (&String, &usize)| (path.clone(), self.journal.quarantine_of(&self.run, *place, path));
+        Moves::new(self.places.iter().map(place).collect(), FileStatus::Quarantined)
     }
 
     /// Takes up a run that another call left.
@@ -362,8 +383,12 @@ impl OpenRun {
         let is_left = |(_, status): &(usize, FileStatus)| {
             matches!(status, FileStatus::Planned | FileStatus::Failed(_) | FileStatus::Spared(SkipReason::Deferred))
         };
-        let stage =
-            if noted.iter().any(is_left) || noted.len() < self.places.len() { Stage::Partial } else { Stage::Done };
+        let is_quarantined = |(_, status): &(usize, FileStatus)| *status == FileStatus::Quarantined;
+        let stage = match noted.iter().any(is_left) || noted.len() < self.places.len() {
+            true => Stage::Partial,
+            false if noted.iter().any(is_quarantined) => Stage::Quarantined,
+            false => Stage::Done,
+        };
         self.note_as(stage, operation, noted).await
     }
 
@@ -384,7 +409,12 @@ impl OpenRun {
         self.note_as(stage, operation, vec![]).await
     }
 
-    async fn note_as(&mut self, stage: Stage, operation: Operation, files: Vec<(usize, FileStatus)>) -> Result<()> {
+    pub(crate) async fn note_as(
+        &mut self,
+        stage: Stage,
+        operation: Operation,
+        files: Vec<(usize, FileStatus)>,
+    ) -> Result<()> {
         let header = OutcomeHeader {
             format: RunHeader::FORMAT,
             run: self.run.clone(),

@@ -12,6 +12,8 @@ use sha2::{Digest, Sha256};
 
 /// The journal's folder in a table's metadata folder.
 pub(crate) const FOLDER: &str = "_maintenance";
+/// The folder in it for files that were moved instead of deleted.
+pub(crate) const QUARANTINE: &str = "quarantine";
 
 const TIME: &str = "%Y%m%dT%H%M%S%3fZ";
 const UNTIL: &str = "until-";
@@ -55,6 +57,10 @@ pub(crate) enum Stage {
     NotCommitted,
     /// Its snapshots were put back.
     Restored,
+    /// Its files are in quarantine.
+    Quarantined,
+    /// Its files were in quarantine and are back.
+    Returned,
 }
 
 /// The name of a journal file.
@@ -95,7 +101,8 @@ impl fmt::Display for RunId {
 }
 
 impl Stage {
-    const ALL: [Self; 4] = [Self::Partial, Self::Done, Self::NotCommitted, Self::Restored];
+    const ALL: [Self; 6] =
+        [Self::Partial, Self::Done, Self::NotCommitted, Self::Restored, Self::Quarantined, Self::Returned];
 
     /// The word for it in names and rows.
     pub(crate) fn as_str(self) -> &'static str {
@@ -104,6 +111,8 @@ impl Stage {
             Stage::Done => "done",
             Stage::NotCommitted => "not-committed",
             Stage::Restored => "restored",
+            Stage::Quarantined => "quarantined",
+            Stage::Returned => "returned",
         }
     }
 }

@@ -47,6 +47,8 @@ pub(crate) struct RunHeader {
     pub until_ms: Option<i64>,
     /// Files outside of the table's roots were asked for.
     pub external_allowed: bool,
+    /// Its files are moved into quarantine instead of being deleted.
+    pub quarantine: bool,
     /// Who ran it, as far as the session or the system says.
     pub run_by: String,
     pub product_version: String,
@@ -317,6 +319,7 @@ mod tests {
                 began_ms: 1_781_524_800_000,
                 until_ms: None,
                 external_allowed: false,
+                quarantine: false,
                 run_by: "somebody".into(),
                 product_version: "0.1.0".into(),
             },

@@ -11,11 +11,13 @@ use serde::Deserialize;
 
 use super::{Claim, Journal, JournaledRun, NotedStatus, OpenRun, RunId, RunRecord, Stage, Writer};
 use crate::catalog::{LoadedTable, TableHandle};
-use crate::deletion::{DeletionOptions, DeletionPlan, Limits, NewestMetadata, delete_files, remove_journal};
+use crate::deletion::{
+    DeletionOptions, DeletionPlan, Limits, NewestMetadata, check_limits, delete_files, is_newer, remove_journal,
+};
 use crate::error::{Error, Result};
 use crate::maintenance::RunContext;
 use crate::reachability::FileIdentity;
-use crate::report::{FileOutcome, FileStatus, Operation, SkipReason};
+use crate::report::{FileOutcome, FileStatus, Operation, SkipReason, as_quarantined};
 use crate::storage::{Store, Stores};
 use crate::table::{Location, PathRules};
 use crate::time::{format_duration, format_ms};
@@ -30,6 +32,8 @@ pub(crate) struct Which {
     pub run: Option<RunId>,
     /// Only those that began this long ago (ms): a younger one may still be running.
     pub min_age_ms: i64,
+    /// Only what any run may deal with on its way.
+    pub on_the_way: bool,
     /// Those that were cut short or whose deletes failed.
     pub interrupted: bool,
     /// Those whose files' time has come.
@@ -41,7 +45,7 @@ pub(crate) struct Which {
 impl Which {
     /// What every run that acts deals with on its way.
     pub(crate) fn on_the_way(resume_after_ms: i64) -> Self {
-        Self { min_age_ms: resume_after_ms, interrupted: true, due: true, ..Default::default() }
+        Self { on_the_way: true, min_age_ms: resume_after_ms, interrupted: true, due: true, ..Default::default() }
     }
 }
 
@@ -65,6 +69,9 @@ struct UnfinishedRun {
     awaits_commit: bool,
     /// It is too late for its commit.
     is_late: bool,
+    operation: Operation,
+    /// Its files are moved, not deleted.
+    is_quarantine: bool,
     /// When its files were due, if they had to wait.
     was_due_ms: Option<i64>,
 }
@@ -104,13 +111,15 @@ impl Unfinished {
         }
         let (open, over): (Vec<_>, Vec<_>) = runs.into_iter().partition(JournaledRun::is_open);
         let kept_since_ms = context.maintenance.now_ms().saturating_sub(context.options().journal_retention_ms()?);
-        let old: Vec<_> = over.into_iter().filter(|run| run.run.began_ms() < kept_since_ms).collect();
+        let is_old = |run: &JournaledRun| run.run.began_ms() < kept_since_ms && run.stage() != Some(Stage::Quarantined);
+        let old: Vec<_> = over.into_iter().filter(is_old).collect();
         found.old = Some((journal.clone(), old));
+        let mut named = HashSet::new();
         for run in open {
             if !found.is_wanted(&run, which, context.maintenance.now_ms()) {
                 continue;
             }
-            match checked(table, handle, &journal, &run, limits, context).await {
+            match checked(table, handle, &journal, &run, which, &mut named, context).await {
                 Ok(Some(run)) => found.runs.push(run),
                 Ok(None) => {}
                 Err(error) if error.is_about_the_file() && which.run.is_none() => found.notices.push(format!(
@@ -120,20 +129,41 @@ impl Unfinished {
                 Err(error) => return Err(error),
             }
         }
+        check_limits(&table.name, found.planned(), limits)?;
         Ok(found)
     }
 
-    /// What any run that acts deals with on its way; nothing where the session wants no journal.
+    /// What any run that may delete deals with on its way: expiries, because an orphan is found again anyway, and only within
+    /// the table's own folders. Nothing where the session wants no journal, or the table forbids deletes.
     ///
     /// # Errors
     /// As [`Self::of`].
     pub(crate) async fn on_the_way(table: &LoadedTable, handle: &TableHandle, context: &RunContext) -> Result<Self> {
         let options = context.options();
-        if !options.has_journal()? {
+        if !options.has_journal()? || table.metadata.properties().gc_disabled().is_some() {
             return Ok(Self::default());
         }
         let which = Which::on_the_way(options.resume_after_ms()?);
         Self::of(table, handle, &which, &Limits::default(), context).await
+    }
+
+    /// How many files would go.
+    pub(crate) fn planned(&self) -> usize {
+        let files = self.runs.iter().flat_map(|run| run.deletion.files());
+        files.filter(|file| file.status == FileStatus::Planned).count()
+    }
+
+    /// The runs that removed orphans, and when they began, ms since the epoch.
+    pub(crate) fn orphan_runs(&self) -> impl Iterator<Item = (RunId, i64)> {
+        let orphans = self.runs.iter().filter(|run| run.operation == Operation::RemoveOrphanFiles);
+        orphans.map(|run| (run.open.run.clone(), run.open.run.began_ms()))
+    }
+
+    /// Spares the files of a run that are no orphans any more.
+    pub(crate) fn spare_all_but(&mut self, run: &RunId, orphans: &HashSet<String>) {
+        for unfinished in self.runs.iter_mut().filter(|unfinished| unfinished.open.run == *run) {
+            unfinished.deletion.spare_all_but(orphans, SkipReason::LiveAgain);
+        }
     }
 
     fn is_wanted(&mut self, run: &JournaledRun, which: &Which, now_ms: i64) -> bool {
@@ -156,7 +186,11 @@ impl Unfinished {
 
     /// The files that would go, and those that would be spared after all.
     pub(crate) fn files(&self) -> Vec<FileOutcome> {
-        self.runs.iter().flat_map(|run| run.deletion.files().iter().cloned()).collect()
+        let files = |run: &UnfinishedRun| match run.is_quarantine {
+            true => as_quarantined(run.deletion.files().to_vec()),
+            false => run.deletion.files().to_vec(),
+        };
+        self.runs.iter().flat_map(files).collect()
     }
 
     /// What a dry run says of them.
@@ -186,10 +220,11 @@ impl Unfinished {
                 continue;
             }
             finished.notices.push(format!("run {} left {}", run.open.run, run.describe()));
-            let UnfinishedRun { mut open, deletion, mut newest, task, awaits_commit, is_late, .. } = run;
+            let UnfinishedRun { mut open, deletion, mut newest, task, awaits_commit, is_late, is_quarantine, .. } = run;
             let options = DeletionOptions {
                 concurrency: context.options().max_concurrent_deletes,
                 cancellation: context.cancellation.clone(),
+                moves: is_quarantine.then(|| Arc::new(open.quarantine())),
                 operation,
             };
             let files = delete_files(deletion, &Stores::new(task.runtime_env()), &mut newest, &options).await?;
@@ -238,14 +273,19 @@ async fn checked(
     handle: &TableHandle,
     journal: &Journal,
     run: &JournaledRun,
-    limits: &Limits,
+    which: &Which,
+    named: &mut HashSet<String>,
     context: &RunContext,
 ) -> Result<Option<UnfinishedRun>> {
     let (metadata, task) = (&table.metadata, &context.task);
     let record = journal.plan_of(run).await?;
     refuse_other_table(table, &record)?;
     let (_, noted) = journal.outcome_of(run).await?;
-    let was_due_ms = record.header.until_ms;
+    let (was_due_ms, is_quarantine) = (record.header.until_ms, record.header.quarantine);
+    let operation = record.header.operation;
+    if which.on_the_way && (operation != Operation::ExpireSnapshots || record.header.external_allowed) {
+        return Ok(None);
+    }
     let awaits_commit = shows_no_commit(metadata, &record);
     let is_left =
         |(place, file): (usize, &FileOutcome)| noted.get(&place).is_none_or(is_unsettled).then(|| file.clone());
@@ -255,7 +295,8 @@ async fn checked(
     };
     // Without its commit all of it is live; nothing is to be said of that.
     let left = record.files.iter().enumerate().filter_map(is_left).filter(|_| !awaits_commit);
-    let mut files: Vec<_> = left.map(reason).collect();
+    // A file that two runs left is dealt with once.
+    let mut files: Vec<_> = left.filter(|file| named.insert(file.path.clone())).map(reason).collect();
 
     let rules = PathRules::new(metadata.location());
     let stores = Stores::new(task.runtime_env());
@@ -267,14 +308,25 @@ async fn checked(
     newest.spare_live_files(&mut files).await?;
     spare_written_again(&mut files, &stores).await?;
     let roots = metadata.roots(rules);
-    let mut deletion = DeletionPlan::check(&table.name, files, roots, record.header.external_allowed, limits)?;
+    let mut deletion =
+        DeletionPlan::check(&table.name, files, roots, record.header.external_allowed, &Limits::default())?;
     deletion.preview(&stores).await?;
 
     let writer = Writer::new(context);
     let is_late = writer.now_ms.saturating_sub(record.header.began_ms) > COMMIT_IS_LATE_MS;
     let open = OpenRun::take_up(journal.clone(), run, &record, writer);
     let task = Arc::clone(task);
-    Ok(Some(UnfinishedRun { open, deletion, newest, task, awaits_commit, is_late, was_due_ms }))
+    Ok(Some(UnfinishedRun {
+        open,
+        deletion,
+        newest,
+        task,
+        awaits_commit,
+        is_late,
+        operation,
+        is_quarantine,
+        was_due_ms,
+    }))
 }
 
 /// Refuses the journal of a table that lived here before, or of a copy.
@@ -325,7 +377,7 @@ async fn spare_written_again(files: &mut [FileOutcome], stores: &Stores) -> Resu
     for ((at, _, planned_ms), look) in remote.into_iter().zip(looks) {
         files[at].status = match look {
             None => FileStatus::Missing,
-            Some(stat) if stat.modified_ms.is_none_or(|now| now > planned_ms) => {
+            Some(stat) if stat.modified_ms.is_none_or(|now| is_newer(now, planned_ms)) => {
                 FileStatus::Spared(SkipReason::TooYoung)
             }
             Some(_) => FileStatus::Planned,

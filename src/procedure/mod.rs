@@ -9,13 +9,14 @@ pub(crate) mod expire_snapshots;
 pub(crate) mod explain_file;
 mod maintenance_log;
 mod outcome;
+mod quarantine;
 mod recovery;
 pub(crate) mod remove_orphan_files;
 mod restore_snapshots;
 mod unfinished_runs;
 pub(crate) mod verify_table;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -26,18 +27,22 @@ use collected::CollectedFiles;
 pub(crate) use outcome::CallOutcome;
 
 use crate::catalog::LoadedTable;
+use crate::deletion::Moves;
 use crate::error::{Error, Result};
+use crate::journal::OpenRun;
 use crate::maintenance::RunContext;
 use crate::options::MaintenanceOptions;
-use crate::report::Output;
+use crate::report::{FileStatus, Output};
 
 /// All procedures, by their canonical names.
-pub(crate) const PROCEDURES: [&dyn Procedure; 8] = [
+pub(crate) const PROCEDURES: [&dyn Procedure; 10] = [
     &expire_snapshots::ExpireSnapshotsProcedure,
     &remove_orphan_files::RemoveOrphanFilesProcedure,
     &unfinished_runs::ResumeMaintenanceProcedure,
     &unfinished_runs::PurgeDeferredFilesProcedure,
     &restore_snapshots::RestoreSnapshotsProcedure,
+    &quarantine::RestoreQuarantinedFilesProcedure,
+    &quarantine::PurgeQuarantinedFilesProcedure,
     &maintenance_log::MaintenanceLogProcedure,
     &verify_table::VerifyTableProcedure,
     &explain_file::ExplainFileProcedure,
@@ -239,6 +244,29 @@ fn require_gc(table: &LoadedTable, operation: &'static str) -> Result<()> {
     match table.metadata.properties().gc_disabled() {
         None => Ok(()),
         Some(value) => Err(Error::GcDisabled { operation, table: table.name.clone(), value: value.to_string() }),
+    }
+}
+
+/// Refuses quarantine where there is no journal to remember by what is in it.
+fn require_journal(quarantine: Option<bool>, options: &MaintenanceOptions) -> Result<()> {
+    match quarantine == Some(true) && !options.has_journal()? {
+        false => Ok(()),
+        true => Err(Error::NotAllowed {
+            message: "quarantine needs a journal, and the session option iceberg_maintenance.journal is 'off'".into(),
+        }),
+    }
+}
+
+/// Where files go that are to be moved.
+///
+/// # Errors
+/// Where there is no journal, which says what is in quarantine: then nothing may be moved, and nothing is to be deleted.
+fn quarantine_of(quarantine: bool, open: Option<&OpenRun>) -> Result<Option<Arc<Moves>>> {
+    match (quarantine, open) {
+        (false, _) => Ok(None),
+        (true, Some(open)) => Ok(Some(Arc::new(open.quarantine()))),
+        // Nothing was planned.
+        (true, None) => Ok(Some(Arc::new(Moves::new(HashMap::new(), FileStatus::Quarantined)))),
     }
 }
 

@@ -4,7 +4,7 @@
 //! Flink's sink notes in each snapshot which job made it and up to which checkpoint; after a restart it looks for its last
 //! checkpoint from the branch's head from child to parent. If it isn't found there, everything since is committed again. So
 //! the newest such snapshot of each job stays, and all that lie between it and the head. A job that was silent for longer than
-//! [`STREAMING_CHECKPOINT_MAX_AGE_MS`] is taken for dead.
+//! [`STREAMING_CHECKPOINT_MAX_AGE_MS`] is taken for dead. Kafka Connect's sink looks for its offsets the same way.
 
 use std::collections::{HashMap, HashSet};
 
@@ -91,9 +91,12 @@ fn for_streaming_jobs(history: &History, refs: &[RefDecision], now_ms: i64) -> V
     needed
 }
 
-/// The job and the operator in it whose checkpoint a snapshot committed.
+/// The job and the operator in it whose checkpoint a snapshot committed, or the key of a Kafka Connect sink's offsets.
 fn checkpoint_of(snapshot: &Snapshot) -> Option<(&str, Option<&str>)> {
     let summary = snapshot.summary.as_ref()?;
+    if let Some(sink) = &summary.kafka_connect_offsets {
+        return Some((sink, None));
+    }
     summary.flink_max_committed_checkpoint_id.as_ref()?;
     Some((summary.flink_job_id.as_deref()?, summary.flink_operator_id.as_deref()))
 }

@@ -17,6 +17,9 @@ use crate::error::{Error, Result};
 use crate::table::Location;
 use crate::table::location::normalize_local;
 
+/// What the names of files begin with that are being written.
+pub(crate) const STAGED: &str = ".iceberg-maintenance-";
+
 /// How many files one task looks at.
 const LOOK_BATCH: usize = 1024;
 
@@ -284,7 +287,7 @@ fn stat(path: &Path) -> std::io::Result<Option<FileStat>> {
 /// A file beside `path` that holds the content durably and vanishes unless it is persisted.
 fn stage(path: &Path, content: &[u8]) -> std::io::Result<tempfile::NamedTempFile> {
     let folder = path.parent().unwrap_or(Path::new("/"));
-    let mut staged = tempfile::Builder::new().prefix(".iceberg-maintenance-").tempfile_in(folder)?;
+    let mut staged = tempfile::Builder::new().prefix(STAGED).tempfile_in(folder)?;
     staged.write_all(content)?;
     // Temporary files are private; table metadata has the permissions of any other new file.
     #[cfg(unix)]

@@ -21,7 +21,7 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnv;
 
 pub(crate) use listing::{Listed, ListedFile, ListedStat, Listing, ListingMode, ListingOptions};
-pub(crate) use local::{FileId, LocalFiles, epoch_ms};
+pub(crate) use local::{FileId, LocalFiles, STAGED, epoch_ms};
 pub(crate) use object::ObjectFiles;
 #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
 pub(crate) use object::UnusableKey;

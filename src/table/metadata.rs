@@ -1,7 +1,7 @@
 //! Table metadata: the JSON as it was read, and a typed view of what decisions are made on.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Read;
 use std::sync::Arc;
 
@@ -444,6 +444,14 @@ pub(crate) struct TableIdentity {
     location: String,
     #[serde(default)]
     last_updated_ms: Option<i64>,
+    #[serde(default)]
+    snapshots: Option<Vec<SnapshotIdentity>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct SnapshotIdentity {
+    snapshot_id: i64,
 }
 
 impl TableIdentity {
@@ -457,6 +465,9 @@ impl TableIdentity {
             table_uuid: metadata.table_uuid().map(str::to_string),
             location: metadata.location().to_text(),
             last_updated_ms: metadata.last_updated_ms(),
+            snapshots: Some(
+                metadata.snapshots().iter().map(|s| SnapshotIdentity { snapshot_id: s.snapshot_id }).collect(),
+            ),
         }
     }
 
@@ -466,15 +477,25 @@ impl TableIdentity {
         serde_json::from_str(&text).map_err(|e| e.to_string())
     }
 
-    /// By uuid; v1 tables that have none are told apart by their location.
+    /// By uuid. v1 tables that have none are told apart by their location and their snapshots: two tables may well share a
+    /// location, but they share no snapshot.
     pub(crate) fn is_same_table(&self, other: &Self, rules: &PathRules) -> bool {
         match (&self.table_uuid, &other.table_uuid) {
             (Some(own), Some(other)) => own.eq_ignore_ascii_case(other),
             _ => match (Location::parse(&self.location), Location::parse(&other.location)) {
-                (Ok(own), Ok(other)) => rules.same_place(&own, &other),
+                (Ok(own), Ok(place)) => rules.same_place(&own, &place) && self.shares_a_snapshot_with(other),
                 _ => false,
             },
         }
+    }
+
+    fn shares_a_snapshot_with(&self, other: &Self) -> bool {
+        let ids = |identity: &Self| -> HashSet<i64> {
+            identity.snapshots.iter().flatten().map(|snapshot| snapshot.snapshot_id).collect()
+        };
+        let (own, others) = (ids(self), ids(other));
+        // Two metadata files without any snapshot are those of one table that was just made.
+        (own.is_empty() && others.is_empty()) || !own.is_disjoint(&others)
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a snapshot's summary says, as far as maintenance asks.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -7,28 +8,83 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 /// What the writer of a snapshot says of it. Everything else in the summary stays in the document and is not looked at.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub struct SnapshotSummary {
     /// `append`, `replace`, `overwrite` or `delete`; the one key that the spec requires.
-    #[serde(default)]
     pub operation: Option<Box<str>>,
     /// How many data files the snapshot has, if the writer noted a number.
-    #[serde(default, deserialize_with = "count")]
     pub total_data_files: Option<i64>,
     /// How many delete files the snapshot has, if the writer noted a number.
-    #[serde(default, deserialize_with = "count")]
     pub total_delete_files: Option<i64>,
     /// The Flink job that made the snapshot.
-    #[serde(default, rename = "flink.job-id", deserialize_with = "text")]
     pub flink_job_id: Option<Box<str>>,
     /// The job's operator that made it.
-    #[serde(default, rename = "flink.operator-id", deserialize_with = "text")]
     pub flink_operator_id: Option<Box<str>>,
     /// Up to which checkpoint the job's data is in the table.
-    #[serde(default, rename = "flink.max-committed-checkpoint-id", deserialize_with = "text")]
     pub flink_max_committed_checkpoint_id: Option<Box<str>>,
+    /// The key under which a Kafka Connect sink noted how far it has come: `kafka.connect.offsets.<topic>.<group>`.
+    pub kafka_connect_offsets: Option<Box<str>>,
+}
+
+impl<'de> Deserialize<'de> for SnapshotSummary {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = SnapshotSummary;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a snapshot's summary")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<SnapshotSummary, A::Error> {
+                let mut summary = SnapshotSummary::default();
+                while let Some(name) = fields.next_key::<Cow<'de, str>>()? {
+                    match name.as_ref() {
+                        "operation" => summary.operation = fields.next_value()?,
+                        "total-data-files" => summary.total_data_files = fields.next_value::<Count>()?.0,
+                        "total-delete-files" => summary.total_delete_files = fields.next_value::<Count>()?.0,
+                        "flink.job-id" => summary.flink_job_id = fields.next_value::<Text>()?.0,
+                        "flink.operator-id" => summary.flink_operator_id = fields.next_value::<Text>()?.0,
+                        "flink.max-committed-checkpoint-id" => {
+                            summary.flink_max_committed_checkpoint_id = fields.next_value::<Text>()?.0;
+                        }
+                        key if key.starts_with(KAFKA_CONNECT_OFFSETS) => {
+                            summary.kafka_connect_offsets = Some(key.into());
+                            fields.next_value::<IgnoredAny>()?;
+                        }
+                        _ => {
+                            fields.next_value::<IgnoredAny>()?;
+                        }
+                    }
+                }
+                Ok(summary)
+            }
+        }
+        deserializer.deserialize_map(Fields)
+    }
+}
+
+/// What the keys of Kafka Connect sinks begin with.
+const KAFKA_CONNECT_OFFSETS: &str = "kafka.connect.offsets";
+
+/// A value that should be a text.
+struct Text(Option<Box<str>>);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        text(deserializer).map(Self)
+    }
+}
+
+/// A value that should be a count.
+struct Count(Option<i64>);
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        count(deserializer).map(Self)
+    }
 }
 
 impl SnapshotSummary {
@@ -47,8 +103,8 @@ fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<str>>, 
 /// Reads a count. The spec has it as text, some writers write a number; anything else is no count, and no error:
 /// writers need not write any.
 fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
-    struct Count;
-    impl<'de> Visitor<'de> for Count {
+    struct Number;
+    impl<'de> Visitor<'de> for Number {
         type Value = Option<i64>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -89,7 +145,7 @@ fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::E
             Ok(None)
         }
     }
-    deserializer.deserialize_any(Count)
+    deserializer.deserialize_any(Number)
 }
 
 #[cfg(test)]
@@ -123,6 +179,9 @@ mod tests {
             let summary: SnapshotSummary = serde_json::from_str(&json).unwrap();
             assert_eq!(summary.flink_job_id.as_deref(), expected, "{json}");
         }
+        let kafka = r#"{"operation":"append","kafka.connect.offsets.control.group":"{\"0\":7}","x":1}"#;
+        let summary: SnapshotSummary = serde_json::from_str(kafka).unwrap();
+        assert_eq!(summary.kafka_connect_offsets.as_deref(), Some("kafka.connect.offsets.control.group"));
         assert_eq!(serde_json::from_str::<SnapshotSummary>("{}").unwrap(), SnapshotSummary::default());
     }
 }

@@ -390,6 +390,151 @@ async fn journals_of_runs_that_are_over_are_kept_for_a_while() {
     assert!(scene.journal_files().is_empty());
 }
 
+/// All files with their contents.
+fn contents(scene: &Scene) -> std::collections::BTreeMap<String, Vec<u8>> {
+    scene.files().into_iter().map(|file| (file.clone(), fs::read(scene.folder.join(&file)).unwrap())).collect()
+}
+
+#[tokio::test]
+async fn quarantined_files_come_back_as_they_were() {
+    let scene = Scene::new();
+    let before = contents(&scene);
+    let dry = scene.run_at(NOW_MS, "expire_snapshots", ", quarantine => true, dry_run => true").await;
+    let real = scene.run_at(NOW_MS, "expire_snapshots", ", quarantine => true").await;
+    for metrics in [&dry, &real] {
+        assert_eq!((metrics["deleted_files_count"], metrics["quarantined_files_count"]), (0, 4));
+        assert!(metrics["quarantined_bytes"] > 0);
+    }
+    assert_eq!(scene.gone().len(), 4);
+    assert_eq!(text(&scene.log(NOW_MS, "").await[0], "status"), "quarantined");
+    let run = text(&scene.log(NOW_MS, "").await[0], "run").to_string();
+    let more = format!(", run => '{run}'");
+    // Nobody else touches what is in quarantine, however old it is.
+    let later = NOW_MS + 100 * DAY_MS;
+    for call in ["expire_snapshots", "remove_orphan_files", "resume_maintenance", "purge_deferred_files"] {
+        assert_eq!(scene.run_at(later, call, "").await["deleted_files_count"], 0, "{call}");
+    }
+    let error = scene.at(later).run(&scene.call("restore_snapshots", &more)).await.unwrap_err();
+    assert!(error.contains("restore_quarantined_files first"), "{error}");
+    let dry = scene.run_at(later, "restore_quarantined_files", &format!("{more}, dry_run => true")).await;
+    let real = scene.run_at(later, "restore_quarantined_files", &more).await;
+    assert_eq!((dry["returned_files_count"], real["returned_files_count"]), (4, 4));
+    assert!(scene.gone().is_empty());
+    let after = contents(&scene);
+    let is_hint = |file: &str| file.ends_with("version-hint.text");
+    assert!(before.iter().all(|(file, content)| after[file] == *content || is_hint(file)));
+    scene.run_at(later, "restore_snapshots", &more).await;
+    let healthy = scene.at(later).rows(&scene.call("verify_table", "")).await.unwrap();
+    assert_eq!(text(healthy.last().unwrap(), "problem"), "healthy");
+}
+
+#[tokio::test]
+async fn nothing_is_overwritten_on_the_way_back_from_quarantine() {
+    let scene = Scene::new();
+    scene.run_at(NOW_MS, "expire_snapshots", ", quarantine => true").await;
+    fs::write(scene.folder.join("data/a.parquet"), "somebody else's").unwrap();
+    let run = text(&scene.log(NOW_MS, "").await[0], "run").to_string();
+    let call = scene.call("restore_quarantined_files", &format!(", run => '{run}', output => 'files'"));
+    let (rows, error) = scene.at(NOW_MS).rows_until_the_end(&call).await;
+    assert!(error.is_some());
+    let statuses: Vec<_> = rows.iter().map(|row| text(row, "status")).collect();
+    assert_eq!(statuses.iter().filter(|status| **status == "returned").count(), 3, "{rows:?}");
+    assert_eq!(fs::read_to_string(scene.folder.join("data/a.parquet")).unwrap(), "somebody else's");
+    remove(&scene.folder.join("data/a.parquet"));
+    let metrics = scene.run_at(NOW_MS, "restore_quarantined_files", &format!(", run => '{run}'")).await;
+    assert_eq!(metrics["returned_files_count"], 1);
+    assert!(scene.gone().is_empty());
+    assert_eq!(text(&scene.log(NOW_MS, "").await[0], "status"), "returned");
+}
+
+#[tokio::test]
+async fn quarantine_is_purged_by_run_or_by_age() {
+    let scene = Scene::new();
+    let stray = scene.folder.join("data/stray.parquet");
+    fs::write(&stray, "x").unwrap();
+    set_modified(&stray, u64::try_from(BEGIN_MS).unwrap());
+    let metrics = scene.run_at(NOW_MS, "remove_orphan_files", ", quarantine => true").await;
+    assert_eq!((metrics["quarantined_files_count"], metrics["deleted_files_count"]), (1, 0));
+    assert!(!stray.exists());
+    scene.run_at(NOW_MS + 2 * DAY_MS, "expire_snapshots", ", quarantine => true").await;
+    let both = scene.at(NOW_MS).run(&scene.call("purge_quarantined_files", "")).await.unwrap_err();
+    assert!(both.contains("say what is to go"), "{both}");
+    let later = NOW_MS + 3 * DAY_MS;
+    let older = ", older_than => '2 days'";
+    let dry = scene.run_at(later, "purge_quarantined_files", &format!("{older}, dry_run => true")).await;
+    let real = scene.run_at(later, "purge_quarantined_files", older).await;
+    assert_eq!((dry["deleted_files_count"], real["deleted_files_count"]), (1, 1));
+    let statuses: Vec<_> = scene.log(later, "").await.iter().map(|row| text(row, "status").to_string()).collect();
+    assert_eq!(statuses, ["done", "quarantined"]);
+    let refused = scene.call("purge_quarantined_files", ", older_than => '0s', max_delete_count => 3");
+    assert!(scene.at(later).run(&refused).await.unwrap_err().contains("max_delete_count = 3"));
+    assert_eq!(scene.run_at(later, "purge_quarantined_files", ", older_than => '0s'").await["deleted_files_count"], 4);
+}
+
+#[tokio::test]
+async fn finishing_earlier_runs_keeps_to_what_the_call_allows() {
+    let due = NOW_MS + 2 * DAY_MS;
+    for more in [", delete_files => false", ", dry_run => true", ", max_delete_count => 3"] {
+        let scene = Scene::new();
+        scene.run_at(NOW_MS, "expire_snapshots", ", deferred => '1 day'").await;
+        let outcome = scene.at(due).metrics(&scene.call("expire_snapshots", more)).await;
+        assert_eq!(outcome.is_err(), more.contains("max_delete_count"), "{more}");
+        assert!(scene.gone().is_empty(), "{more}");
+    }
+    let scene = Scene::new();
+    scene.run_at(NOW_MS, "expire_snapshots", ", deferred => '1 day'").await;
+    scene.run_at(due, "remove_orphan_files", ", location => 'metadata'").await;
+    assert!(!scene.gone().contains("data/a.parquet"), "outside of the location");
+    let limit = scene.call("remove_orphan_files", ", max_delete_count => 0");
+    assert!(scene.at(due).run(&limit).await.is_err());
+    // The owner switches deletes off meanwhile.
+    let newest = scene.files().into_iter().filter(|file| file.ends_with(".metadata.json")).max().unwrap();
+    let path = scene.folder.join(newest);
+    let text =
+        fs::read_to_string(&path).unwrap().replace("\"properties\":{", "\"properties\":{\"gc.enabled\":\"false\",");
+    let text = text.replace("\"false\",}", "\"false\"}");
+    fs::write(&path, text).unwrap();
+    let metrics = scene.run_at(due, "expire_snapshots", ", delete_files => false").await;
+    assert_eq!(metrics["deleted_files_count"], 0);
+    assert!(scene.at(due).run(&scene.call("purge_deferred_files", "")).await.unwrap_err().contains("GC is disabled"));
+}
+
+#[tokio::test]
+async fn a_deferred_orphan_is_asked_for_again_as_an_orphan() {
+    let scene = Scene::new();
+    let stray = scene.folder.join("data/inner/x.parquet");
+    fs::create_dir_all(stray.parent().unwrap()).unwrap();
+    fs::write(&stray, "x").unwrap();
+    set_modified(&stray, u64::try_from(BEGIN_MS).unwrap());
+    scene.run_at(NOW_MS, "remove_orphan_files", ", deferred => '1 day'").await;
+    let due = NOW_MS + 2 * DAY_MS;
+    // Another table is made around it meanwhile.
+    let mut inner = History::new(Table { last_updated_ms: BEGIN_MS, ..Table::new(2) });
+    inner.append(BEGIN_MS + DAY_MS, ["y"]);
+    inner.table_mut().uuid = Some(uuid_of("inner"));
+    inner.build().write(scene.folder.join("data/inner")).unwrap();
+    scene.run_at(due, "expire_snapshots", "").await;
+    assert!(stray.exists());
+    for call in ["remove_orphan_files", "purge_deferred_files"] {
+        let error = scene.at(due).run(&scene.call(call, "")).await.unwrap_err();
+        assert!(error.contains("another table"), "{error}");
+    }
+    assert!(stray.exists());
+    fs::remove_dir_all(scene.folder.join("data/inner/metadata")).unwrap();
+    assert_eq!(scene.run_at(due, "purge_deferred_files", "").await["deleted_files_count"], 1);
+    assert!(!stray.exists());
+}
+
+#[tokio::test]
+async fn a_promise_that_can_not_be_read_stops_the_removal_of_orphans_and_says_what_to_do() {
+    let scene = Scene::new();
+    scene.run_at(NOW_MS, "expire_snapshots", ", deferred => '10 days'").await;
+    let [plan] = &scene.journal_files()[..] else { panic!("one plan") };
+    fs::write(plan, "").unwrap();
+    let error = scene.at(NOW_MS).run(&scene.call("remove_orphan_files", "")).await.unwrap_err();
+    assert!(error.contains("Remove that file if nothing is to be kept"), "{error}");
+}
+
 /// What the newest metadata says, without the bookkeeping of its commits.
 fn metadata(scene: &Scene) -> serde_json::Value {
     let newest = |name: &String| name.strip_prefix("metadata/v")?.strip_suffix(".metadata.json")?.parse::<u32>().ok();

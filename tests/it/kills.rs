@@ -57,6 +57,18 @@ const RESTORE: Operation = Operation {
     again: "CALL system.restore_snapshots(table => 's3://bucket/wh/t', run => '<RUN>')",
 };
 
+const QUARANTINE: Operation = Operation {
+    before: &[],
+    killed: "CALL system.expire_snapshots(table => 's3://bucket/wh/t', quarantine => true)",
+    again: "CALL system.expire_snapshots(table => 's3://bucket/wh/t', quarantine => true)",
+};
+
+const RETURN: Operation = Operation {
+    before: &["CALL system.expire_snapshots(table => 's3://bucket/wh/t', quarantine => true)"],
+    killed: "CALL system.restore_quarantined_files(table => 's3://bucket/wh/t', run => '<RUN>')",
+    again: "SELECT * FROM maintenance_log('s3://bucket/wh/t')",
+};
+
 /// Snapshots 1 to 3 expire with files of every kind, 4 stays; `old` goes by its age.
 fn table() -> Table {
     let table = Table { location: Some(LOCATION.into()), last_updated_ms: BEGIN_MS, ..Table::new(2) };
@@ -149,6 +161,10 @@ async fn is_killed_at(operation: &Operation, request: usize, how: Wrong, without
     let _ = session(&store).run(&of_run(operation.killed, &run)).await;
     store.recover();
     State::of(&store, &what).await;
+    // A return that was cut short is called again; where it had come to its end, that is refused.
+    if operation.killed.contains("restore_quarantined_files") {
+        let _ = session(&store).run(&of_run(operation.killed, &run)).await;
+    }
     let resume = format!("CALL system.resume_maintenance(table => '{LOCATION}')");
     let resumed = session(&store);
     resumed.run(&resume).await.unwrap_or_else(|why| panic!("{what}: {why}"));
@@ -159,7 +175,7 @@ async fn is_killed_at(operation: &Operation, request: usize, how: Wrong, without
     for run in resumed.rows(&log).await.unwrap() {
         let status = run["status"].as_deref().unwrap();
         // A plan whose commit never came is closed when it is too late for it.
-        let is_settled = matches!(status, "done" | "deferred" | "unfinished" | "restored");
+        let is_settled = matches!(status, "done" | "deferred" | "unfinished" | "restored" | "quarantined" | "returned");
         assert!(is_settled, "{what}: {run:?}");
     }
 }
@@ -194,6 +210,16 @@ async fn a_deferred_expiry_survives_every_kill() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restoration_survives_every_kill() {
     survives_every_kill(RESTORE).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn quarantine_survives_every_kill() {
+    survives_every_kill(QUARANTINE).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_way_back_from_quarantine_survives_every_kill() {
+    survives_every_kill(RETURN).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

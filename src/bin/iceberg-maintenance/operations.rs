@@ -25,7 +25,7 @@ struct Help {
     examples: &'static str,
 }
 
-const HELP: [Help; 8] = [
+const HELP: [Help; 10] = [
     Help {
         procedure: "expire_snapshots",
         about: "Expire old snapshots, and delete the files that only they needed",
@@ -86,6 +86,24 @@ Examples:
 Examples:
   iceberg-maintenance restore-snapshots /data/orders 20260131T120000000Z-0123abcd --dry-run
   iceberg-maintenance restore-snapshots /data/orders 20260131T120000000Z-0123abcd --yes",
+    },
+    Help {
+        procedure: "restore_quarantined_files",
+        about: "Move the files of a run back from quarantine to where they were",
+        acts: false,
+        positional: Some("run"),
+        examples: "\
+Examples:
+  iceberg-maintenance restore-quarantined-files /data/orders 20260131T120000000Z-0123abcd --dry-run",
+    },
+    Help {
+        procedure: "purge_quarantined_files",
+        about: "Delete what is in quarantine",
+        acts: true,
+        positional: None,
+        examples: "\
+Examples:
+  iceberg-maintenance purge-quarantined-files /data/orders --older-than 30d --yes",
     },
     Help {
         procedure: "maintenance_log",

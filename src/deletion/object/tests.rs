@@ -125,7 +125,7 @@ async fn delete_modified(
 ) -> Vec<FileStatus> {
     let location = |index| {
         let location = Location::parse(&format!("s3://bucket/k{index}")).unwrap();
-        (index, Target { location, modified_ms, folder: None })
+        (index, Target { location, modified_ms, folder: None, moved_to: None })
     };
     let files = ObjectFiles::new(store.clone());
     let mut outcomes = deletes.delete(&files, (0..keys).map(location).collect()).await;

@@ -40,6 +40,8 @@ pub struct ExpireSnapshots {
     /// How long the files stay after the commit, in ms; 0 for not at all. Where this says nothing the table does
     /// (`maintenance.recovery-window`), or the session.
     pub deferred_ms: Option<i64>,
+    /// Move the files into quarantine instead of deleting them. They can be returned, and go when they are purged.
+    pub quarantine: bool,
     /// Refuse a plan that deletes more files than this.
     pub max_delete_count: Option<u64>,
     /// How many deletes run at once; the session's `max_concurrent_deletes` by default.
@@ -58,6 +60,7 @@ impl Default for ExpireSnapshots {
             policy: RetentionPolicy::default(),
             delete_files: true,
             deferred_ms: None,
+            quarantine: false,
             max_delete_count: None,
             max_concurrent_deletes: None,
             delete_external_files: false,
@@ -292,6 +295,7 @@ pub(crate) async fn delete(committed: CommittedExpiry, context: &RunContext) -> 
     let delete_options = DeletionOptions {
         concurrency: options.max_concurrent_deletes.unwrap_or(context.options().max_concurrent_deletes),
         cancellation: context.cancellation.clone(),
+        moves: super::quarantine_of(options.quarantine, open.as_ref())?,
         operation: Operation::ExpireSnapshots,
     };
     let stores = Stores::new(task.runtime_env());
@@ -332,6 +336,9 @@ impl Procedure for ExpireSnapshotsProcedure {
         }
         arguments.exclusive("snapshot_ids", "from_timestamp")?;
         arguments.exclusive("delete_files", "deferred")?;
+        arguments.exclusive("quarantine", "deferred")?;
+        arguments.exclusive("quarantine", "delete_files")?;
+        super::require_journal(arguments.boolean("quarantine"), options)?;
         let threshold = arguments.duration("retention_threshold").map(|ago| arguments.now_ms.saturating_sub(ago));
         let older_than_ms = arguments.timestamp("older_than").or(threshold);
         let floor = super::duration_option("expire_snapshots_min_retention", &options.expire_snapshots_min_retention)?;
@@ -352,6 +359,7 @@ impl Procedure for ExpireSnapshotsProcedure {
                 policy,
                 delete_files: arguments.boolean("delete_files").unwrap_or(true),
                 deferred_ms: arguments.duration("deferred"),
+                quarantine: arguments.boolean("quarantine").unwrap_or(false),
                 max_delete_count: arguments.integer("max_delete_count").map(|n| n.unsigned_abs()),
                 max_concurrent_deletes: super::concurrency(&arguments),
                 delete_external_files: arguments.boolean("delete_external_files").unwrap_or(false),
@@ -457,7 +465,7 @@ const PARAMETERS: &[Parameter] = &[
         "ignore_streaming_checkpoints",
         ParameterKind::Boolean,
         None,
-        "let the last checkpoints of Flink jobs go like any other snapshot",
+        "let the last checkpoints of Flink jobs and Kafka Connect sinks go like any other snapshot",
     ),
     parameter(
         "delete_files",
@@ -470,6 +478,12 @@ const PARAMETERS: &[Parameter] = &[
         ParameterKind::Duration,
         None,
         "how long the files stay after the commit: a later run, or purge_deferred_files, deletes them",
+    ),
+    parameter(
+        "quarantine",
+        ParameterKind::Boolean,
+        None,
+        "move the files into quarantine instead of deleting them; restore_quarantined_files brings them back",
     ),
     parameter("dry_run", ParameterKind::Boolean, None, "plan and report, change nothing"),
     parameter("max_delete_count", ParameterKind::Integer(0), None, "refuse a plan that deletes more files than this"),

@@ -9,14 +9,14 @@ use serde::Serialize;
 use super::ExpireSnapshots;
 use super::dead_files::{DeadFileSearch, History};
 use crate::catalog::{LoadedTable, TableCommit, TableHandle, refs_of};
-use crate::deletion::{DeletionPlan, Limits, NewestMetadata, remove_journal};
+use crate::deletion::{DeletionPlan, Limits, NewestMetadata, check_limits, remove_journal};
 use crate::error::{Error, Result};
 use crate::journal::{OpenRun, PlannedRun, Unfinished, Writer};
 use crate::maintenance::RunContext;
 use crate::procedure::recovery::RecoveryWindow;
 use crate::procedure::require_gc;
 use crate::reachability::{FileIdentity, ListedManifests, Reading, list_manifests};
-use crate::report::{FileOutcome, FileStatus, Metrics, Operation, Report, SkipReason};
+use crate::report::{FileOutcome, FileStatus, Metrics, Operation, Report, SkipReason, as_quarantined};
 use crate::retention::{
     Reason, RefDecision, RetentionDecision, SnapshotDecision, choose_expired, unused_partition_specs,
 };
@@ -118,7 +118,13 @@ impl ExpirePlan {
 
     /// What earlier runs left to do on this table.
     pub(super) async fn unfinished(&self, context: &RunContext) -> Result<Unfinished> {
-        Unfinished::on_the_way(&self.table, &self.handle, context).await
+        if !self.options.delete_files {
+            return Ok(Unfinished::default());
+        }
+        let unfinished = Unfinished::on_the_way(&self.table, &self.handle, context).await?;
+        let limits = Limits { max_delete_count: self.options.max_delete_count, ..Default::default() };
+        check_limits(&self.table.name, self.deletion.planned() + unfinished.planned(), &limits)?;
+        Ok(unfinished)
     }
 
     /// Writes the plan into the table's journal, unless it is there or the session wants none.
@@ -136,6 +142,7 @@ impl ExpirePlan {
             removed: removed_parts(&self.table.metadata, &self.commit.new_metadata)?,
             until_ms: self.until_ms,
             external_allowed: self.options.delete_external_files,
+            quarantine: self.options.quarantine,
         };
         self.open = Some(OpenRun::begin(planned, Writer::new(context), &self.task).await?);
         Ok(())
@@ -150,7 +157,8 @@ impl ExpirePlan {
 
     /// The report of a dry run of this plan.
     pub fn report(&self) -> Report {
-        self.report_of(self.deletion.files().to_vec(), true)
+        let files = self.deletion.files().to_vec();
+        self.report_of(if self.options.quarantine { as_quarantined(files) } else { files }, true)
     }
 
     pub(super) fn report_of(&self, files: Vec<FileOutcome>, dry_run: bool) -> Report {
@@ -272,7 +280,7 @@ pub(super) async fn plan(
     let limits = Limits { max_delete_count: options.max_delete_count, ..Default::default() };
     let mut deletion = DeletionPlan::check(&table.name, files, roots, options.delete_external_files, &limits)?;
     deletion.preview(&stores).await?;
-    let until_ms = match options.delete_files {
+    let until_ms = match options.delete_files && !options.quarantine {
         true => window.defer(&mut deletion, now_ms),
         false => None,
     };
@@ -330,7 +338,7 @@ fn kept_for_streaming(decision: &RetentionDecision) -> Option<String> {
     let (count, jobs) = (jobs.clone().count(), jobs.collect::<BTreeSet<_>>());
     (count > 0).then(|| {
         format!(
-            "{count} snapshots stay so that Flink jobs find their last checkpoint ({}); ignore_streaming_checkpoints => true \
+            "{count} snapshots stay so that streaming jobs find their last checkpoint ({}); ignore_streaming_checkpoints => true \
              lets them go",
             jobs.into_iter().collect::<Vec<_>>().join(", ")
         )

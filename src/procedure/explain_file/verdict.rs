@@ -113,7 +113,9 @@ pub(super) async fn of_unneeded(
                     FileVerdict::Unknown(format!("remove_orphan_files could not delete it: {why}"))
                 }
                 FileStatus::Missing => FileVerdict::Unknown("it is gone meanwhile".into()),
-                FileStatus::Planned | FileStatus::Deleted => FileVerdict::Orphan,
+                FileStatus::Planned | FileStatus::Deleted | FileStatus::Quarantined | FileStatus::Returned => {
+                    FileVerdict::Orphan
+                }
             });
         }
     }

@@ -14,7 +14,7 @@ use crate::catalog::is_codec;
 use crate::error::{Error, Result};
 use crate::maintenance::RunContext;
 use crate::report::FileKind;
-use crate::storage::{Listed, ListedFile, ListedStat, ListingOptions, LocalFiles, Store};
+use crate::storage::{Listed, ListedFile, ListedStat, ListingOptions, LocalFiles, STAGED, Store};
 use crate::table::location::{is_below, normalize_local, split};
 use crate::table::{Location, PathRules, Root, Roots, TableMetadata};
 
@@ -165,7 +165,8 @@ impl HiddenNames {
 }
 
 fn is_hidden(name: &str) -> bool {
-    name.starts_with(['_', '.'])
+    // What a write of ours that died has left is nobody's secret.
+    name.starts_with(['_', '.']) && !name.starts_with(STAGED)
 }
 
 /// What the name of an unreferenced file says of its kind. For counting only: names decide nothing.

@@ -68,10 +68,14 @@ pub struct RemoveOrphanFiles {
     /// How long the files stay, in ms; 0 for not at all. Where this says nothing the table does
     /// (`maintenance.recovery-window`), or the session.
     pub deferred_ms: Option<i64>,
+    /// Move the files into quarantine instead of deleting them. They can be returned, and go when they are purged.
+    pub quarantine: bool,
     /// Go on although live files of the table do not exist.
     pub allow_missing_files: bool,
     /// No other table uses the `location`, which lies outside of the table's own.
     pub exclusive_location: bool,
+    /// The table's metadata files bear a catalog's names, but no catalog owns the table, or it names the newest of these.
+    pub no_catalog: bool,
     /// Go on although the store's clock and the system's are more than 15 minutes apart.
     pub ignore_clock_difference: bool,
     /// Also delete what lies in the table's location but neither where the table writes nor beside live files of it.
@@ -96,8 +100,10 @@ impl RemoveOrphanFiles {
             max_delete_fraction: None,
             max_concurrent_deletes: None,
             deferred_ms: None,
+            quarantine: false,
             allow_missing_files: false,
             exclusive_location: false,
+            no_catalog: false,
             ignore_clock_difference: false,
             include_foreign: false,
         }
@@ -120,13 +126,15 @@ pub(crate) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
 
 /// Deletes what earlier runs left, and then the orphans of a plan.
 pub(crate) async fn execute(mut plan: OrphanPlan, context: &RunContext) -> Result<Report> {
+    plan.refuse_unknown_owner()?;
     let earlier = std::mem::take(&mut plan.unfinished).finish(Operation::RemoveOrphanFiles, context).await?;
     let mut summary = plan.summary();
     let mut open = plan.write_into_journal(context).await?;
-    let OrphanPlan { deletion, mut newest, max_concurrent_deletes, task, .. } = plan;
+    let OrphanPlan { deletion, mut newest, max_concurrent_deletes, task, quarantine, .. } = plan;
     let options = DeletionOptions {
         concurrency: max_concurrent_deletes.unwrap_or(context.options().max_concurrent_deletes),
         cancellation: context.cancellation.clone(),
+        moves: super::quarantine_of(quarantine, open.as_ref())?,
         operation: Operation::RemoveOrphanFiles,
     };
     let stores = crate::storage::Stores::new(task.runtime_env());
@@ -162,6 +170,8 @@ impl Procedure for RemoveOrphanFilesProcedure {
     }
 
     fn bind(&self, arguments: Arguments, options: &MaintenanceOptions) -> Result<Arc<dyn BoundCall>> {
+        arguments.exclusive("quarantine", "deferred")?;
+        super::require_journal(arguments.boolean("quarantine"), options)?;
         Ok(Arc::new(RemoveOrphanFilesCall {
             table: arguments.table()?,
             options: RemoveOrphanFiles {
@@ -178,8 +188,10 @@ impl Procedure for RemoveOrphanFilesProcedure {
                 max_delete_fraction: arguments.fraction("max_delete_fraction"),
                 max_concurrent_deletes: super::concurrency(&arguments),
                 deferred_ms: arguments.duration("deferred"),
+                quarantine: arguments.boolean("quarantine").unwrap_or(false),
                 allow_missing_files: arguments.boolean("allow_missing_files").unwrap_or(false),
                 exclusive_location: arguments.boolean("exclusive_location").unwrap_or(false),
+                no_catalog: arguments.boolean("no_catalog").unwrap_or(false),
                 ignore_clock_difference: arguments.boolean("ignore_clock_difference").unwrap_or(false),
                 include_foreign: arguments.boolean("include_foreign").unwrap_or(false),
                 ..RemoveOrphanFiles::older_than(cutoff(&arguments, options)?, arguments.now_ms)
@@ -314,6 +326,12 @@ const PARAMETERS: &[Parameter] = &[
         "how long the orphans stay: a later run, or purge_deferred_files, deletes them",
     ),
     parameter(
+        "quarantine",
+        ParameterKind::Boolean,
+        None,
+        "move the orphans into quarantine instead of deleting them; restore_quarantined_files brings them back",
+    ),
+    parameter(
         "allow_missing_files",
         ParameterKind::Boolean,
         None,
@@ -324,6 +342,12 @@ const PARAMETERS: &[Parameter] = &[
         ParameterKind::Boolean,
         None,
         "no other table uses the location, which lies outside of the table's own",
+    ),
+    parameter(
+        "no_catalog",
+        ParameterKind::Boolean,
+        None,
+        "the table's metadata files look like a catalog's, but no catalog owns the table, or it names the newest of these",
     ),
     parameter(
         "ignore_clock_difference",

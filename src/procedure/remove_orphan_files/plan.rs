@@ -16,14 +16,14 @@ use super::recoverable::Recoverable;
 use super::references::References;
 use super::search::Search;
 use crate::catalog::{LoadedTable, Ownership, TableHandle};
-use crate::deletion::{DeletionPlan, Limits, NewestMetadata, remove_journal};
+use crate::deletion::{DeletionPlan, Limits, NewestMetadata, check_limits, remove_journal};
 use crate::error::{Error, Result};
 use crate::journal::{JournalFiles, OpenRun, PlannedRun, Unfinished, Writer};
 use crate::maintenance::RunContext;
 use crate::procedure::recovery::RecoveryWindow;
 use crate::procedure::require_gc;
 use crate::reachability::FileIdentity;
-use crate::report::{FileOutcome, FileStatus, Metrics, Operation, Report, SkipReason};
+use crate::report::{FileOutcome, FileStatus, Metrics, Operation, Report, SkipReason, as_quarantined};
 use crate::storage::{ListingMode, Stores};
 use crate::table::{Location, PathRules, Root, Roots, TableMetadata};
 
@@ -41,6 +41,10 @@ pub struct OrphanPlan {
     until_ms: Option<i64>,
     /// Go on although the store's clock is not ours.
     ignore_clock: bool,
+    /// No catalog names newer metadata elsewhere.
+    no_catalog: bool,
+    /// The files are moved, not deleted.
+    pub(super) quarantine: bool,
     pub(super) max_concurrent_deletes: Option<usize>,
     /// The session's context with the table's own stores.
     pub(super) task: Arc<TaskContext>,
@@ -56,9 +60,29 @@ impl OrphanPlan {
 
     /// The report of a dry run of this plan.
     pub fn report(&self) -> Report {
-        let mut report = self.summary().report(self.deletion.files().to_vec(), true);
+        let files = self.deletion.files().to_vec();
+        let files = if self.quarantine { as_quarantined(files) } else { files };
+        let mut report = self.summary().report(files, true);
         report.absorb(self.unfinished.preview());
         report
+    }
+
+    /// Refuses to delete from a catalog's table that was found by its folder: which metadata is the newest only the catalog
+    /// knows, and what it names would count as orphans.
+    pub(super) fn refuse_unknown_owner(&self) -> Result<()> {
+        let table = self.newest.seen();
+        if table.ownership == Ownership::Ours || self.no_catalog {
+            return Ok(());
+        }
+        Err(Error::UnclearOwner {
+            table: table.name.clone(),
+            why: format!(
+                "its newest metadata here is {}, a name that catalogs give. The catalog may know a newer one elsewhere, whose \
+                 files would count as orphans. Name the table in its catalog; or give no_catalog => true if no catalog owns it, \
+                 or the catalog names this very file. dry_run => true works as it is",
+                table.metadata.metadata_location()
+            ),
+        })
     }
 
     /// Writes the plan into the table's journal. `None` where there is nothing to do, or the session wants no journal.
@@ -78,6 +102,7 @@ impl OrphanPlan {
             removed: vec![],
             until_ms: self.until_ms,
             external_allowed: false,
+            quarantine: self.quarantine,
         };
         let open = OpenRun::begin(planned, Writer::new(context), &self.task).await?;
         let Some(difference_ms) = open.clock_difference_ms().await? else { return Ok(Some(open)) };
@@ -151,7 +176,10 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
     search.drop_link_targets(&store);
     search.refuse_mismatches(&table.name)?;
 
-    let unfinished = Unfinished::on_the_way(&table, &handle, context).await?;
+    let unfinished = match scope.whole_table && options.file_list_view.is_none() {
+        true => Unfinished::on_the_way(&table, &handle, context).await?,
+        false => Unfinished::default(),
+    };
     let mut newest = references.newest_metadata(handle, task, identity.clone(), table.clone());
     newest.spare_live_files(search.orphans.as_mut()).await?;
     search.orphans.as_mut().retain(|file| file.status != FileStatus::Spared(SkipReason::LiveAgain));
@@ -199,18 +227,21 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
     };
     let name = seen.name.clone();
     let deletion = DeletionPlan::check(&name, orphans, metadata.roots(rules), false, &limits)?;
+    check_limits(&name, deletion.planned() + unfinished.planned(), &limits)?;
     let mut deletion = deletion.keeping_folder(scope.folder);
     deletion.preview(&stores).await?;
-    let until_ms = window.defer(&mut deletion, now_ms);
+    let until_ms = if options.quarantine { None } else { window.defer(&mut deletion, now_ms) };
     notices.extend(until_ms.map(RecoveryWindow::notice));
     let (max_concurrent_deletes, task) = (options.max_concurrent_deletes, Arc::clone(task));
-    let ignore_clock = options.ignore_clock_difference;
+    let (ignore_clock, quarantine) = (options.ignore_clock_difference, options.quarantine);
     Ok(OrphanPlan {
         deletion,
         newest,
         unfinished,
         until_ms,
         ignore_clock,
+        no_catalog: options.no_catalog,
+        quarantine,
         max_concurrent_deletes,
         task,
         metrics,

@@ -6,7 +6,7 @@ use datafusion::execution::TaskContext;
 
 use crate::catalog::LoadedTable;
 use crate::deletion::NewestMetadata;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::journal::{Journal, Unfinished};
 use crate::procedure::recovery::RecoveryWindow;
 use crate::reachability::{FileIdentity, LiveFilesBuilder, Liveness, NamedBy};
@@ -53,10 +53,21 @@ impl Recoverable<'_> {
         let mut files = vec![];
         for run in journal.runs().await? {
             if run.is_open() && run.until_ms().is_some_and(|until_ms| until_ms > self.now_ms) {
-                files.extend(journal.plan_of(&run).await?.files.into_iter().map(|file| file.path));
+                let plan = journal.plan_of(&run).await.map_err(|error| self.unknown_promise(&error))?;
+                files.extend(plan.files.into_iter().map(|file| file.path));
             }
         }
         Ok(files)
+    }
+
+    fn unknown_promise(&self, error: &Error) -> Error {
+        Error::Guard {
+            table: self.table.name.clone(),
+            found: format!(
+                "an earlier run put deletes off, and which files it promised to keep can't be read: {error}. Remove that file if \
+                 nothing is to be kept"
+            ),
+        }
     }
 
     fn mark<'f>(

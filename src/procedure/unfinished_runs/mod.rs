@@ -2,19 +2,22 @@
 //!
 //! Both do the same to different runs: what is left of a run's plan is checked against the newest metadata and deleted.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
 
+use super::remove_orphan_files::{self, RemoveOrphanFiles};
 use super::{Arguments, BoundCall, CallOutcome, Parameter, ParameterKind, Procedure, parameter, require_gc};
+use crate::catalog::TableHandle;
 use crate::deletion::Limits;
 use crate::error::Result;
 use crate::journal::{RunId, Unfinished, Which};
 use crate::maintenance::RunContext;
 use crate::options::MaintenanceOptions;
-use crate::report::{Metrics, Operation, Output, Report};
+use crate::report::{FileOutcome, FileStatus, Metrics, Operation, Output, Report, SkipReason};
 
 /// `resume_maintenance`: runs that were cut short, or whose deletes failed.
 #[derive(Debug)]
@@ -117,7 +120,10 @@ impl BoundCall for UnfinishedRunsCall {
         let handle = context.maintenance.resolve(&self.table)?;
         let table = handle.load(&context.task.runtime_env()).await?;
         require_gc(&table, "delete the files of earlier runs")?;
-        let unfinished = Unfinished::of(&table, &handle, &self.which, &self.limits, &context).await?;
+        let mut unfinished = Unfinished::of(&table, &handle, &self.which, &self.limits, &context).await?;
+        for (run, began_ms) in unfinished.orphan_runs().collect::<Vec<_>>() {
+            unfinished.spare_all_but(&run, &still_orphans(&handle, began_ms, &context).await?);
+        }
         let finished = match self.dry_run {
             true => unfinished.preview(),
             false => unfinished.finish(self.operation, &context).await?,
@@ -131,18 +137,28 @@ impl BoundCall for UnfinishedRunsCall {
     }
 }
 
-const TABLE: Parameter = Parameter {
+/// The files that are orphans now, by all that a removal of orphans asks for: that they were once is not enough.
+async fn still_orphans(handle: &TableHandle, began_ms: i64, context: &RunContext) -> Result<HashSet<String>> {
+    let now_ms = context.maintenance.now_ms();
+    let options = RemoveOrphanFiles { include_foreign: true, ..RemoveOrphanFiles::older_than(began_ms, now_ms) };
+    let plan = remove_orphan_files::plan(handle.clone(), &options, context).await?;
+    let waits = [SkipReason::Deferred, SkipReason::AwaitsPurge, SkipReason::Recoverable].map(FileStatus::Spared);
+    let is_orphan = |file: &&FileOutcome| file.status == FileStatus::Planned || waits.contains(&file.status);
+    Ok(plan.files().iter().filter(is_orphan).map(|file| file.path.clone()).collect())
+}
+
+pub(super) const TABLE: Parameter = Parameter {
     aliases: &["table_name"],
     ..parameter("table", ParameterKind::Table, Some(0), "the table: a registered name or a location")
 };
-const RUN: Parameter = Parameter {
+pub(super) const RUN: Parameter = Parameter {
     execute_position: Some(0),
     ..parameter("run", ParameterKind::Text, Some(1), "only this run, as maintenance_log names it")
 };
-const DRY_RUN: Parameter = parameter("dry_run", ParameterKind::Boolean, None, "report, change nothing");
-const MAX_DELETE_COUNT: Parameter =
+pub(super) const DRY_RUN: Parameter = parameter("dry_run", ParameterKind::Boolean, None, "report, change nothing");
+pub(super) const MAX_DELETE_COUNT: Parameter =
     parameter("max_delete_count", ParameterKind::Integer(0), None, "refuse a run that has more files than this left");
-const OUTPUT: Parameter =
+pub(super) const OUTPUT: Parameter =
     parameter("output", ParameterKind::Choice(&["metrics", "columns", "files"]), None, "which rows to return");
 
 const RESUME_PARAMETERS: &[Parameter] = &[TABLE, RUN, DRY_RUN, MAX_DELETE_COUNT, OUTPUT];
