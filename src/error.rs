@@ -230,6 +230,17 @@ pub enum Error {
         first: String,
     },
 
+    /// A look at the table that the call asked for (`verify => true`) found it damaged.
+    #[error("{table} is not whole, {when}: {found}. SELECT * FROM verify_table(…) shows all that is wrong")]
+    Unhealthy {
+        /// The table.
+        table: String,
+        /// When it was looked at.
+        when: &'static str,
+        /// The first fault.
+        found: String,
+    },
+
     /// Some files could not be moved back from quarantine. They are still there, and all others were tried.
     #[error(
         "{failed} files of {table} could not be moved back from quarantine, where they still are. First failure: {first}"

@@ -26,7 +26,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 use collected::CollectedFiles;
 pub(crate) use outcome::CallOutcome;
 
-use crate::catalog::LoadedTable;
+use crate::catalog::{LoadedTable, TableHandle};
 use crate::deletion::Moves;
 use crate::error::{Error, Result};
 use crate::journal::OpenRun;
@@ -245,6 +245,38 @@ fn require_gc(table: &LoadedTable, operation: &'static str) -> Result<()> {
         None => Ok(()),
         Some(value) => Err(Error::GcDisabled { operation, table: table.name.clone(), value: value.to_string() }),
     }
+}
+
+/// Runs an operation between two looks at the table, where the call asks for them (`verify => true`).
+///
+/// # Errors
+/// [`Error::Unhealthy`] before anything is changed when the table isn't whole, and afterwards when it isn't any more.
+async fn verified<T>(
+    wanted: bool,
+    handle: &TableHandle,
+    context: &RunContext,
+    operation: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    if !wanted {
+        return operation.await;
+    }
+    let look = async |when: &'static str| match verify_table::verify(handle.clone(), context).await? {
+        table if table.is_healthy() => Ok(()),
+        table => Err(Error::Unhealthy {
+            table: table.table().to_string(),
+            when,
+            found: table.findings().first().map(first_fault).unwrap_or_default(),
+        }),
+    };
+    look("before the operation, so nothing was begun").await?;
+    let outcome = operation.await?;
+    look("after the operation").await?;
+    Ok(outcome)
+}
+
+fn first_fault(finding: &verify_table::Finding) -> String {
+    let file = finding.file_path.as_deref().unwrap_or("the metadata");
+    format!("{}, {file}: {}", finding.problem.as_str(), finding.detail)
 }
 
 /// Refuses quarantine where there is no journal to remember by what is in it.

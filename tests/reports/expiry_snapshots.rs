@@ -377,9 +377,20 @@ async fn b050_the_last_checkpoint_of_each_streaming_job_can_still_be_found() {
     assert_eq!(outcome.reasons[&4], "keep: protected: streaming checkpoint of job y");
     assert_eq!(outcome.reasons[&5], "keep: protected: leads from the branch to the streaming checkpoint of job y");
     assert!(outcome.reasons[&2].starts_with("expire: older than the age limit"), "{}", outcome.reasons[&2]);
-    let notice = outcome.notice("Flink");
+    let notice = outcome.notice("streaming jobs");
     assert!(notice.contains("3 snapshots") && notice.contains("(x, y)"), "{notice}");
     assert!(notice.contains("ignore_streaming_checkpoints => true"), "{notice}");
+}
+
+#[tokio::test]
+async fn b050_the_last_offsets_of_a_kafka_connect_sink_can_still_be_found() {
+    let mut table = daily(6).build();
+    for (id, key) in [(1, "kafka.connect.offsets.control.a"), (3, "kafka.connect.offsets.control.a")] {
+        table.snapshot_mut(id).unwrap().summary.insert(key.into(), "{\"0\":7}".into());
+    }
+    let outcome = Case::of(table).expire(&expire_all()).run().await;
+    outcome.assert(Left { snapshots: &[3, 4, 5, 6], refs: &["main"], gone: &["list 1", "list 2"] });
+    assert!(outcome.reasons[&3].contains("kafka.connect.offsets.control.a"), "{}", outcome.reasons[&3]);
 }
 
 #[tokio::test]

@@ -67,6 +67,29 @@ async fn b077_two_tables_in_one_location_are_refused_naming_the_other() {
 }
 
 #[tokio::test]
+async fn b077_two_tables_in_one_location_are_told_apart_without_a_uuid_too() {
+    for (ours, theirs) in [(None, None), (Some("events"), None), (None, Some("other"))] {
+        for naming in [MetadataNaming::Catalog, MetadataNaming::Hadoop] {
+            let mut table = with_strays(&["data/o.parquet"]);
+            (table.version, table.versions, table.naming) = (7, vec![], naming);
+            (table.uuid, table.format_version) = (ours.map(uuid_of), 1);
+            if naming == MetadataNaming::Catalog {
+                table.version_hint = VersionHint::Absent;
+            }
+            // Other snapshots, and a uuid that its writer left out.
+            let mut history = history(1);
+            history.next_id(1000);
+            history.append(days_ago(30), ["theirs"]);
+            let mut other = history.build();
+            (other.uuid, other.naming, other.version_hint) = (theirs.map(uuid_of), naming, VersionHint::Absent);
+            let case = Case::of(table).prepared_by(writes(other, "t"));
+            let error = case.orphans("no_catalog => true").refused().await;
+            assert!(error.contains("another table"), "{ours:?} {theirs:?}: {error}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn b077_a_table_inside_or_around_the_folder_is_refused() {
     for (folder, ways) in [("t/data/inner", &WAYS[..2]), ("t/inner", &WAYS[..1]), ("t/data", &WAYS[..])] {
         for way in ways {

@@ -44,6 +44,8 @@ pub struct ExpireSnapshots {
     pub quarantine: bool,
     /// Refuse a plan that deletes more files than this.
     pub max_delete_count: Option<u64>,
+    /// Refuse a plan that deletes more than this share (0 to 1) of the table's data and delete files.
+    pub max_delete_fraction: Option<f64>,
     /// How many deletes run at once; the session's `max_concurrent_deletes` by default.
     pub max_concurrent_deletes: Option<usize>,
     /// Also delete expired files outside the table's own roots. They may belong to somebody else.
@@ -62,6 +64,7 @@ impl Default for ExpireSnapshots {
             deferred_ms: None,
             quarantine: false,
             max_delete_count: None,
+            max_delete_fraction: None,
             max_concurrent_deletes: None,
             delete_external_files: false,
             no_catalog: false,
@@ -316,6 +319,7 @@ struct ExpireSnapshotsCall {
     options: ExpireSnapshots,
     output: Output,
     dry_run: bool,
+    verify: bool,
     described: String,
 }
 
@@ -361,6 +365,7 @@ impl Procedure for ExpireSnapshotsProcedure {
                 deferred_ms: arguments.duration("deferred"),
                 quarantine: arguments.boolean("quarantine").unwrap_or(false),
                 max_delete_count: arguments.integer("max_delete_count").map(|n| n.unsigned_abs()),
+                max_delete_fraction: arguments.fraction("max_delete_fraction"),
                 max_concurrent_deletes: super::concurrency(&arguments),
                 delete_external_files: arguments.boolean("delete_external_files").unwrap_or(false),
                 no_catalog: arguments.boolean("no_catalog").unwrap_or(false),
@@ -368,6 +373,7 @@ impl Procedure for ExpireSnapshotsProcedure {
             },
             output: arguments.output(),
             dry_run: arguments.boolean("dry_run").unwrap_or(false),
+            verify: arguments.boolean("verify").unwrap_or(false),
             described: arguments.describe(),
         }))
     }
@@ -403,11 +409,13 @@ impl BoundCall for ExpireSnapshotsCall {
     async fn run(&self, context: RunContext) -> Result<CallOutcome> {
         let started = Instant::now();
         let handle = context.maintenance.resolve(&self.table)?;
-        let report = if self.dry_run {
-            preview(handle, &self.options, &context).await?
-        } else {
-            run(handle, &self.options, &context).await?
+        let operation = async {
+            match self.dry_run {
+                true => preview(handle.clone(), &self.options, &context).await,
+                false => run(handle.clone(), &self.options, &context).await,
+            }
         };
+        let report = super::verified(self.verify, &handle, &context, operation).await?;
         CallOutcome::of_report(report, self.output, started)
     }
 }
@@ -480,6 +488,12 @@ const PARAMETERS: &[Parameter] = &[
         "how long the files stay after the commit: a later run, or purge_deferred_files, deletes them",
     ),
     parameter(
+        "verify",
+        ParameterKind::Boolean,
+        None,
+        "look before and after whether every file that any snapshot needs is there",
+    ),
+    parameter(
         "quarantine",
         ParameterKind::Boolean,
         None,
@@ -487,6 +501,12 @@ const PARAMETERS: &[Parameter] = &[
     ),
     parameter("dry_run", ParameterKind::Boolean, None, "plan and report, change nothing"),
     parameter("max_delete_count", ParameterKind::Integer(0), None, "refuse a plan that deletes more files than this"),
+    parameter(
+        "max_delete_fraction",
+        ParameterKind::Fraction,
+        None,
+        "refuse a plan that deletes more than this share of the table's data and delete files",
+    ),
     parameter(
         "delete_external_files",
         ParameterKind::Boolean,

@@ -16,7 +16,7 @@ use crate::maintenance::RunContext;
 use crate::procedure::recovery::RecoveryWindow;
 use crate::procedure::require_gc;
 use crate::reachability::{FileIdentity, ListedManifests, Reading, list_manifests};
-use crate::report::{FileOutcome, FileStatus, Metrics, Operation, Report, SkipReason, as_quarantined};
+use crate::report::{FileKind, FileOutcome, FileStatus, Metrics, Operation, Report, SkipReason, as_quarantined};
 use crate::retention::{
     Reason, RefDecision, RetentionDecision, SnapshotDecision, choose_expired, unused_partition_specs,
 };
@@ -278,6 +278,7 @@ pub(super) async fn plan(
     metrics.removed_partition_specs_count = change.removed_partition_spec_ids.len() as u64;
 
     let limits = Limits { max_delete_count: options.max_delete_count, ..Default::default() };
+    refuse_large_share(&table.name, &files, metrics.active_files_count, options.max_delete_fraction)?;
     let mut deletion = DeletionPlan::check(&table.name, files, roots, options.delete_external_files, &limits)?;
     deletion.preview(&stores).await?;
     let until_ms = match options.delete_files && !options.quarantine {
@@ -312,6 +313,17 @@ pub(super) async fn plan(
         metrics,
         notices,
     })
+}
+
+/// The share of content files that go. Those that stay were counted only if there was one that may go.
+fn refuse_large_share(table: &str, files: &[FileOutcome], active: u64, limit: Option<f64>) -> Result<()> {
+    let is_content = |file: &&FileOutcome| {
+        let kinds = [FileKind::Data, FileKind::PositionDeletes, FileKind::EqualityDeletes, FileKind::DeletionVector];
+        file.status == FileStatus::Planned && kinds.contains(&file.kind)
+    };
+    let going = files.iter().filter(is_content).count();
+    let considered = active.saturating_add(going as u64);
+    check_limits(table, going, &Limits { max_delete_fraction: limit, considered, ..Default::default() })
 }
 
 /// Marks all files as such that stay, and says so.

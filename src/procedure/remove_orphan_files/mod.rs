@@ -157,6 +157,7 @@ struct RemoveOrphanFilesCall {
     options: RemoveOrphanFiles,
     output: Output,
     dry_run: bool,
+    verify: bool,
     described: String,
 }
 
@@ -198,6 +199,7 @@ impl Procedure for RemoveOrphanFilesProcedure {
             },
             output: arguments.output(),
             dry_run: arguments.boolean("dry_run").unwrap_or(false),
+            verify: arguments.boolean("verify").unwrap_or(false),
             described: arguments.describe(),
         }))
     }
@@ -250,11 +252,14 @@ impl BoundCall for RemoveOrphanFilesCall {
     async fn run(&self, context: RunContext) -> Result<CallOutcome> {
         let started = Instant::now();
         let handle = context.maintenance.resolve(&self.table)?;
-        let plan = plan(handle, &self.options, &context).await?;
-        let report = match self.dry_run {
-            true => plan.report(),
-            false => execute(plan, &context).await?,
+        let operation = async {
+            let plan = plan(handle.clone(), &self.options, &context).await?;
+            match self.dry_run {
+                true => Ok(plan.report()),
+                false => execute(plan, &context).await,
+            }
         };
+        let report = super::verified(self.verify, &handle, &context, operation).await?;
         CallOutcome::of_report(report, self.output, started)
     }
 }
@@ -324,6 +329,12 @@ const PARAMETERS: &[Parameter] = &[
         ParameterKind::Duration,
         None,
         "how long the orphans stay: a later run, or purge_deferred_files, deletes them",
+    ),
+    parameter(
+        "verify",
+        ParameterKind::Boolean,
+        None,
+        "look before and after whether every file that any snapshot needs is there",
     ),
     parameter(
         "quarantine",
