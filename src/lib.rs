@@ -49,6 +49,9 @@ mod error;
 #[cfg(feature = "fixtures")]
 #[doc(hidden)]
 pub mod fixtures;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod journal;
 mod maintenance;
 mod options;
