@@ -350,7 +350,7 @@ impl Error {
         let path = path.into();
         match source {
             object_store::Error::NotFound { .. } => Error::FileNotFound { path },
-            source => Error::Storage { action, path, source: Arc::new(source) },
+            source => Error::Storage { action, path, source: Arc::new(without_token(source)) },
         }
     }
 
@@ -365,6 +365,36 @@ impl Error {
             _ => None,
         }
     }
+}
+
+/// The same error without the session token, which S3 repeats in its answer when it doesn't take it.
+fn without_token(error: object_store::Error) -> object_store::Error {
+    use object_store::Error::{Generic, PermissionDenied, Precondition, Unauthenticated};
+    let text = |source: &dyn std::error::Error| -> Box<dyn std::error::Error + Send + Sync> {
+        without_token_elements(&source.to_string()).into()
+    };
+    match error {
+        error if !error.to_string().contains(TOKEN_ELEMENT) => error,
+        PermissionDenied { path, source } => PermissionDenied { path, source: text(&*source) },
+        Unauthenticated { path, source } => Unauthenticated { path, source: text(&*source) },
+        Precondition { path, source } => Precondition { path, source: text(&*source) },
+        other => Generic { store: "object", source: text(&other) },
+    }
+}
+
+/// What the elements of an answer are called that hold a token, up to their number.
+const TOKEN_ELEMENT: &str = "<Token-";
+
+fn without_token_elements(text: &str) -> String {
+    let mut parts = text.split(TOKEN_ELEMENT);
+    let mut shown = parts.next().unwrap_or_default().to_string();
+    for part in parts {
+        shown.push_str(TOKEN_ELEMENT);
+        // Up to the element's end, or to the end of a text that was cut off within it.
+        shown.push_str("…");
+        shown.push_str(part.split_once("</").map_or("", |(_, rest)| rest.split_once('>').map_or("", |(_, rest)| rest)));
+    }
+    shown
 }
 
 impl From<Error> for DataFusionError {
@@ -406,5 +436,15 @@ mod tests {
         assert_eq!(in_one_line(answer), told);
         assert_eq!(in_one_line("403: <Error><Code>Denied</Code></Error>"), "403: Denied");
         assert_eq!(in_one_line("two\n  lines, <no> XML"), "two lines, <no> XML");
+    }
+
+    #[test]
+    fn a_token_that_a_store_repeats_is_not_kept() {
+        let answer = "403: <Error><Code>InvalidToken</Code><Token-0>hidden</Token-0><Token-1>hidden</Token-1></Error>";
+        let denied = object_store::Error::PermissionDenied { path: "k".into(), source: answer.into() };
+        let error = Error::store("reading", "s3://b/k", denied);
+        assert!(error.is_refusal() && !format!("{error} {error:?}").contains("hidden"), "{error:?}");
+        assert_eq!(without_token_elements("a<Token-0>hid"), "a<Token-…");
+        assert_eq!(without_token_elements("a<Token-0>hidden</Token-0>b"), "a<Token-…b");
     }
 }

@@ -50,6 +50,9 @@ mod error;
 #[cfg(feature = "fixtures")]
 #[doc(hidden)]
 pub mod fixtures;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod journal;
 mod maintenance;
 mod options;

@@ -69,8 +69,9 @@ macro_rules! maintenance_options {
 }
 
 maintenance_options! {
-    /// What table functions do: `execute`, `dry_run` (every call is a dry run) or `off` (every call is refused).
-    /// Statements (`CALL`, `ALTER TABLE … EXECUTE`, `VACUUM`) are not affected.
+    /// What table functions do: `execute`, `dry_run` (every call is a dry run) or `off` (every call is refused); statements
+    /// (`CALL`, `ALTER TABLE … EXECUTE`, `VACUUM`) are not affected. `plan_only`: whatever would change something is refused,
+    /// by table function and by statement.
     table_functions: String = "execute".to_string(),
 
     /// What the lone positional timestamp of `ALTER TABLE … EXECUTE expire_snapshots('…')` means:

@@ -8,6 +8,7 @@
 //! `remove_orphan_files` finds them. A journal that was edited is refused by its hash; and whatever it names, only files go
 //! that the newest metadata doesn't need, and that lie inside of the table's own roots.
 
+mod frame;
 mod names;
 mod record;
 mod unfinished;
@@ -18,8 +19,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use datafusion::execution::TaskContext;
 
-use names::{ContentHash, FOLDER, QUARANTINE};
-pub(crate) use names::{FileName, RunId, Stage};
+pub(crate) use names::{ContentHash, FileName, RunId, Stage};
+use names::{FOLDER, QUARANTINE};
 pub(crate) use record::{NotedStatus, OutcomeHeader, RunHeader, RunOutcome, RunRecord, decode_outcome};
 pub(crate) use unfinished::{Finished, Unfinished, Which, no_such_run, refuse_other_table};
 

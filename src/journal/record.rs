@@ -5,9 +5,9 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::io::Cursor;
 use std::sync::Arc;
 
+use super::frame::ArrowFile;
 use super::names::{ContentHash, RunId, Stage};
 use crate::error::{Error, Result};
 use crate::report::{FileKind, FileOutcome, FileStatus, Operation};
@@ -19,7 +19,6 @@ use datafusion::arrow::array::{
 use datafusion::arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef, TimeUnit, TimestampMillisecondType};
 use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::ipc::CompressionType;
-use datafusion::arrow::ipc::reader::FileReader;
 use datafusion::arrow::ipc::writer::{FileWriter, IpcWriteOptions};
 use serde::{Deserialize, Serialize};
 
@@ -269,9 +268,8 @@ fn read<H: for<'de> Deserialize<'de>>(
     if Some(&ContentHash::of(bytes)) != hash {
         return Err(malformed("its content is not what its name says, so it was cut short or changed".into()));
     }
-    let reader = FileReader::try_new(Cursor::new(bytes), None).map_err(|error| malformed(error.to_string()))?;
-    let schema = reader.schema();
-    let header = schema.metadata().get(HEADER).ok_or_else(|| malformed("it has no header".into()))?;
+    let file = ArrowFile::open(bytes).map_err(malformed)?;
+    let header = file.metadata(HEADER).ok_or_else(|| malformed("it has no header".into()))?;
     let version: Format = serde_json::from_str(header).map_err(|error| malformed(error.to_string()))?;
     if version.format > FORMAT {
         return Err(malformed(format!(
@@ -280,11 +278,10 @@ fn read<H: for<'de> Deserialize<'de>>(
         )));
     }
     let header = serde_json::from_str(header).map_err(|error| malformed(error.to_string()))?;
-    if schema.fields().iter().map(AsRef::as_ref).ne(fields) {
+    if !file.has_columns(fields) {
         return Err(malformed("its columns are not those of a journal".into()));
     }
-    let batches = reader.collect::<std::result::Result<Vec<_>, _>>().map_err(|error| malformed(error.to_string()))?;
-    Ok((header, batches))
+    Ok((header, file.rows(fields).map_err(malformed)?))
 }
 
 #[derive(Deserialize)]

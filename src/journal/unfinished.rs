@@ -308,8 +308,8 @@ async fn checked(
     newest.spare_live_files(&mut files).await?;
     spare_written_again(&mut files, &stores).await?;
     let roots = metadata.roots(rules);
-    let mut deletion =
-        DeletionPlan::check(&table.name, files, roots, record.header.external_allowed, &Limits::default())?;
+    // Whatever the journal says of it: what was permitted to the run was not permitted to whoever finds its journal.
+    let mut deletion = DeletionPlan::check(&table.name, files, roots, false, &Limits::default())?;
     deletion.preview(&stores).await?;
 
     let writer = Writer::new(context);

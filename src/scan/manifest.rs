@@ -208,6 +208,12 @@ impl<B: AsRef<[u8]>> ManifestFile<B> {
         self.file.blocks()
     }
 
+    /// How many entries its blocks say they have: not to be trusted.
+    #[cfg(feature = "fuzzing")]
+    pub(super) fn promised_entries(&self) -> u64 {
+        self.file.promised_records(self.file.blocks())
+    }
+
     /// Cuts it into parts of about `target_bytes` of the file: ranges of its blocks, which can't be cut themselves.
     pub(super) fn parts(&self, target_bytes: usize) -> Vec<Range<usize>> {
         self.file.parts(target_bytes)

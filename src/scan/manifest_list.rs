@@ -126,6 +126,13 @@ fn decode(bytes: &[u8], layouts: &mut Vec<Arc<avro::Layout>>) -> avro::Result<Ma
     Ok(rows)
 }
 
+/// How many entries the blocks of a list say they have; none for what is no list.
+#[cfg(feature = "fuzzing")]
+pub(super) fn promised_entries(bytes: &[u8]) -> u64 {
+    let file = avro::AvroFile::<_, SLOTS>::open_like(bytes, &WANTED, []);
+    file.map_or(0, |file| file.promised_records(file.blocks()))
+}
+
 /// How many rows memory is taken for, if so many are promised.
 fn expected_rows(promised: u64) -> usize {
     usize::try_from(promised).unwrap_or(usize::MAX).min(MAX_EXPECTED_ROWS)

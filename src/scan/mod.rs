@@ -16,6 +16,8 @@ mod avro;
 pub(crate) mod benches;
 mod columns;
 mod exec;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod manifest;
 mod manifest_list;
 #[cfg(test)]

@@ -18,7 +18,7 @@ use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::logical_expr::{Expr, LogicalPlan, TableScan, TableSource};
 use datafusion::optimizer::{AnalyzerRule, Optimizer, OptimizerContext};
 
-use super::provider::ProcedureTable;
+use super::provider::{ProcedureTable, refuse_acting};
 use crate::error::Error;
 
 /// Refuses plans in which a call that acts does not stand alone, and makes dry runs below `EXPLAIN ANALYZE`.
@@ -41,10 +41,14 @@ impl AnalyzerRule for ActingCallsStandAlone {
     }
 }
 
-/// Refuses a plan in which a call that changes something doesn't stand alone, or would never run.
+/// Refuses a plan in which a call that changes something doesn't stand alone, would never run, or may not act in this session.
 pub(crate) fn verify(plan: &LogicalPlan, config: &ConfigOptions) -> Result<()> {
     let refused = |message: String| Err(Error::Statement { message }.into());
-    match count_acting(plan, config)? {
+    let count = count_acting(plan, config)?;
+    if count > 0 {
+        refuse_acting("a maintenance call", config)?;
+    }
+    match count {
         0 => Ok(()),
         1 if !stands_alone(plan, config) => refused(
             "a maintenance call that changes something can't be joined, united or put into a subquery, nor filtered by one: it \

@@ -26,6 +26,7 @@ use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use tokio::runtime::Handle;
 
+use super::provider::refuse_acting;
 use crate::error::Error;
 use crate::maintenance::{Cancellation, Maintenance, RunContext};
 use crate::procedure::BoundCall;
@@ -112,6 +113,10 @@ impl Run {
         let Ok(runtime) = Handle::try_current() else {
             return exec_err!("maintenance procedures need a tokio runtime to run in");
         };
+        // A plan may have been made in another session, or before its options changed.
+        if let Some(acting) = self.calls.iter().find(|named| !named.call.dry_run()) {
+            refuse_acting(acting.name, task.session_config().options())?;
+        }
         let task = Arc::new(Arc::<ScanWork>::default().count_in(&task));
         let context =
             RunContext { maintenance: self.maintenance.clone(), task, cancellation: self.cancellation.clone() };

@@ -37,7 +37,11 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::dialect::{GenericDialect, dialect_from_str};
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use lower::plan;
 pub use rewrite::rewrite;
+#[cfg(feature = "fuzzing")]
+pub(crate) use statement::parse;
 
 use crate::error::Error;
 use crate::maintenance::Maintenance;

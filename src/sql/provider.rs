@@ -26,12 +26,16 @@ use crate::error::Error;
 use crate::maintenance::Maintenance;
 use crate::options::MaintenanceOptions;
 
-/// What table functions may do, by the session option `iceberg_maintenance.table_functions`.
+/// What calls may do, by the session option `iceberg_maintenance.table_functions`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Execute,
+    /// Table functions are dry runs.
     DryRun,
+    /// Table functions are refused.
     Off,
+    /// Whatever would change something is refused, statements too.
+    PlanOnly,
 }
 
 impl Mode {
@@ -40,13 +44,30 @@ impl Mode {
             "execute" => Ok(Mode::Execute),
             "dry_run" => Ok(Mode::DryRun),
             "off" => Ok(Mode::Off),
+            "plan_only" => Ok(Mode::PlanOnly),
             other => Err(Error::Statement {
                 message: format!(
-                    "the session option iceberg_maintenance.table_functions is '{other}'; it can be 'execute', 'dry_run' \
-                     or 'off'"
+                    "the session option iceberg_maintenance.table_functions is '{other}'; it can be 'execute', 'dry_run', \
+                     'off' or 'plan_only'"
                 ),
             }),
         }
+    }
+}
+
+/// Refuses calls that would change something where the session only lets them be planned.
+///
+/// # Errors
+/// [`Error::NotAllowed`] in such a session.
+pub(super) fn refuse_acting(procedures: &str, config: &ConfigOptions) -> Result<(), Error> {
+    match config.extensions.get::<MaintenanceOptions>().map(Mode::of).transpose()? {
+        Some(Mode::PlanOnly) => Err(Error::NotAllowed {
+            message: format!(
+                "{procedures} would change something, which this session may only plan: its option \
+                 iceberg_maintenance.table_functions is 'plan_only'; add dry_run => true, or use EXPLAIN"
+            ),
+        }),
+        _ => Ok(()),
     }
 }
 
@@ -101,7 +122,7 @@ impl ProcedureTable {
         let dry_run = config
             .extensions
             .get::<MaintenanceOptions>()
-            .is_some_and(|options| Mode::of(options).is_ok_and(|mode| mode != Mode::Execute));
+            .is_some_and(|options| Mode::of(options).is_ok_and(|mode| matches!(mode, Mode::DryRun | Mode::Off)));
         self.acts && !(dry_run && self.invocations.iter().all(|invocation| invocation.form == Form::Function))
     }
 

@@ -192,6 +192,10 @@ fn parse_explain(parser: &mut Parser) -> Option<Explain> {
             Token::SingleQuotedString(text) | Token::DoubleQuotedString(text) => Some(text),
             _ => return None,
         };
+        // It is written again as it stands, so it must be one word.
+        if format.iter().any(|format| !format.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')) {
+            return None;
+        }
     }
     Some(Explain { analyze, verbose, format })
 }
@@ -298,16 +302,16 @@ fn parse_hive_policy(parser: &mut Parser, procedure: &'static str) -> Parsed<Vec
     let expires = procedure == "expire_snapshots";
     if expires && take_words(parser, &["BETWEEN"]) {
         // Each bound alone: the AND between them is not the one of an expression.
-        let from = parser.parse_subexpr(AND_PRECEDENCE)?;
+        let from = parse_value_above(parser, AND_PRECEDENCE)?;
         if !take_words(parser, &["AND"]) {
             return Err(expected("AND", &parser.peek_token_ref().token));
         }
-        let to = parser.parse_subexpr(AND_PRECEDENCE)?;
+        let to = parse_value_above(parser, AND_PRECEDENCE)?;
         let bound = |name: &str, value| (Some(name.to_string()), unnested(value));
         return Ok(vec![bound("from_timestamp", from), bound("to_timestamp", to)]);
     }
     if expires && take_words(parser, &["RETAIN", "LAST"]) {
-        return Ok(vec![(Some("retain_last".to_string()), parser.parse_expr()?)]);
+        return Ok(vec![(Some("retain_last".to_string()), parse_value(parser)?)]);
     }
     Ok(vec![])
 }
@@ -321,7 +325,7 @@ fn parse_hive_orphan_files(parser: &mut Parser, target: String) -> Parsed<Call> 
     }
     let mut arguments = vec![];
     if take_words(parser, &["OLDER", "THAN"]) {
-        arguments.push((Some("older_than".to_string()), unnested(parser.parse_expr()?)));
+        arguments.push((Some("older_than".to_string()), unnested(parse_value(parser)?)));
     }
     let procedure = "remove_orphan_files";
     Ok(Call { procedure, form: Form::Execute, catalog: None, target: Some(target), arguments })
@@ -345,7 +349,7 @@ pub(super) fn parse_arguments(parser: &mut Parser) -> Parsed<Option<Vec<NamedExp
     }
     loop {
         let name = parse_argument_name(parser);
-        arguments.push((name, parser.parse_expr()?));
+        arguments.push((name, parse_value(parser)?));
         if parser.consume_token(&Token::RParen) {
             return Ok(Some(arguments));
         }
@@ -353,6 +357,55 @@ pub(super) fn parse_arguments(parser: &mut Parser) -> Parsed<Option<Vec<NamedExp
             return Err(expected("a comma or ) after an argument", &parser.peek_token_ref().token));
         }
     }
+}
+
+/// How many words and signs may stand in a value, between the commas around each and those around the brackets it is in.
+///
+/// Each operator makes a value nest deeper, without the parser's own limit: whoever walks over it, also to drop it, would
+/// run out of stack.
+const MOST_TOKENS_OF_A_VALUE: usize = 100;
+
+/// Reads the value of an argument or an option.
+pub(super) fn parse_value(parser: &mut Parser) -> Parsed<Expr> {
+    parse_value_above(parser, 0)
+}
+
+/// The same, as far as an operator that binds no tighter than this.
+fn parse_value_above(parser: &mut Parser, precedence: u8) -> Parsed<Expr> {
+    refuse_deep_value(parser)?;
+    Ok(parser.parse_subexpr(precedence)?)
+}
+
+fn refuse_deep_value(parser: &Parser) -> Parsed<()> {
+    // How many tokens came since the last comma, in each of the brackets around, and their sum.
+    let (mut brackets, mut sum) = (vec![0], 0);
+    for index in 0.. {
+        match parser.peek_nth_token_no_skip(index).token {
+            Token::EOF | Token::SemiColon => break,
+            Token::Whitespace(_) => continue,
+            Token::Comma if brackets.len() == 1 => break,
+            Token::Comma => sum -= brackets.last_mut().map_or(0, std::mem::take),
+            Token::RParen | Token::RBracket | Token::RBrace => {
+                sum -= brackets.pop().unwrap_or_default();
+                if brackets.is_empty() {
+                    break;
+                }
+            }
+            token => {
+                brackets.last_mut().into_iter().for_each(|count| *count += 1);
+                sum += 1;
+                if matches!(token, Token::LParen | Token::LBracket | Token::LBrace) {
+                    brackets.push(0);
+                }
+            }
+        }
+        if sum > MOST_TOKENS_OF_A_VALUE {
+            return refused(format!(
+                "a value has more than {MOST_TOKENS_OF_A_VALUE} words and signs between two commas; compute it first"
+            ));
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn parse_argument_name(parser: &mut Parser) -> Option<String> {

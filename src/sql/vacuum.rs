@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::names;
 use super::statement::{
-    Call, Form, NamedExpr, Parsed, at_end, expected, parse_argument_name, parse_path, refused, take_words,
+    Call, Form, NamedExpr, Parsed, at_end, expected, parse_argument_name, parse_path, parse_value, refused, take_words,
     unquoted_location, word_at,
 };
 
@@ -80,7 +80,7 @@ fn parse_options(parser: &mut Parser) -> Parsed<Vec<NamedExpr>> {
         let Some(name) = parse_argument_name(parser) else {
             return Err(expected("an option such as older_than = '7d'", &parser.peek_token_ref().token));
         };
-        options.push((Some(name), parser.parse_expr()?));
+        options.push((Some(name), parse_value(parser)?));
     }
     Ok(options)
 }

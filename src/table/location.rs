@@ -103,7 +103,11 @@ impl Location {
     pub(crate) fn to_text(&self) -> String {
         match (self.scheme.as_str(), self.authority.as_str()) {
             ("", _) => self.path.clone(),
-            (scheme, "") if scheme.eq_ignore_ascii_case("file") && !self.path.starts_with("//") => {
+            (scheme, "")
+                if scheme.eq_ignore_ascii_case("file")
+                    && self.path.starts_with('/')
+                    && !self.path.starts_with("//") =>
+            {
                 format!("{scheme}:{}", self.path)
             }
             (scheme, authority) => format!("{scheme}://{authority}{}", self.path),
@@ -522,7 +526,7 @@ mod tests {
         let text = Location::parse("https://user:secret@host/t").unwrap().to_string();
         assert_eq!(text, "https://host/t");
         assert_eq!(Location::parse("abfss://c@acct/t").unwrap().to_string(), "abfss://c@acct/t");
-        for text in ["https://user:secret@host/t", "s3://b/t", "file:/t", "/t", "file:////t", "//t"] {
+        for text in ["https://user:secret@host/t", "s3://b/t", "file:/t", "/t", "file:////t", "//t", "file://"] {
             assert_eq!(Location::parse(text).unwrap().to_text(), text);
         }
     }

@@ -18,6 +18,10 @@ pub const MAIN_BRANCH: &str = "main";
 
 /// No metadata file is larger than this after decompression; a larger one is taken for a decompression bomb.
 const MAX_METADATA_BYTES: u64 = 4 << 30;
+/// What any file may be inflated to.
+const ALWAYS_INFLATED: u64 = 64 << 20;
+/// How many times its size a larger one may be inflated to. Metadata inflates to some thirty times its size at most.
+const MAX_INFLATION: u64 = 256;
 
 /// One version of a table's metadata.
 ///
@@ -512,10 +516,11 @@ fn decompress(bytes: &[u8]) -> std::io::Result<Cow<'_, str>> {
     if !bytes.starts_with(&[0x1f, 0x8b]) {
         return std::str::from_utf8(bytes).map(Cow::Borrowed).map_err(|_| not_utf8());
     }
+    let most = (bytes.len() as u64).saturating_mul(MAX_INFLATION).clamp(ALWAYS_INFLATED, MAX_METADATA_BYTES);
     let mut text = Vec::new();
-    flate2::read::MultiGzDecoder::new(bytes).take(MAX_METADATA_BYTES).read_to_end(&mut text)?;
-    if text.len() as u64 == MAX_METADATA_BYTES {
-        return Err(std::io::Error::other("it inflates to more than 4 GiB"));
+    flate2::read::MultiGzDecoder::new(bytes).take(most + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > most {
+        return Err(std::io::Error::other(format!("it inflates to more than {most} bytes")));
     }
     String::from_utf8(text).map(Cow::Owned).map_err(|_| not_utf8())
 }
@@ -539,6 +544,15 @@ mod tests {
         let metadata = TableMetadata::parse("v1.metadata.json", &encoder.finish().unwrap()).unwrap();
         assert_eq!(metadata.table_uuid(), Some("u"));
         assert_eq!(metadata.current_snapshot_id(), None, "-1 means none");
+    }
+
+    #[test]
+    fn a_gzip_bomb_is_refused() {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        encoder.write_all(MINIMAL.as_bytes()).unwrap();
+        (0..65).for_each(|_| encoder.write_all(&vec![b' '; 1 << 20]).unwrap());
+        let error = TableMetadata::parse("v1.metadata.json", &encoder.finish().unwrap()).unwrap_err().to_string();
+        assert!(error.contains("it inflates to more than 67108864 bytes"), "{error}");
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod property;
 mod proxy;
 mod pyiceberg;
 mod races;
+mod security;
 mod stores;
 mod subtraction;
 mod support;

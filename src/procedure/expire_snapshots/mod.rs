@@ -342,6 +342,8 @@ impl Procedure for ExpireSnapshotsProcedure {
         arguments.exclusive("delete_files", "deferred")?;
         arguments.exclusive("quarantine", "deferred")?;
         arguments.exclusive("quarantine", "delete_files")?;
+        // They could not be returned: what the journal says of files elsewhere is not believed.
+        arguments.exclusive("quarantine", "delete_external_files")?;
         super::require_journal(arguments.boolean("quarantine"), options)?;
         let threshold = arguments.duration("retention_threshold").map(|ago| arguments.now_ms.saturating_sub(ago));
         let older_than_ms = arguments.timestamp("older_than").or(threshold);

@@ -100,14 +100,14 @@ async fn checked(
         NewestMetadata::new(handle.clone(), Arc::clone(task), identity, table.clone(), HashSet::new(), HashSet::new());
     let mut newest = newest.with_newer(table.clone()).await?;
     newest.spare_live_files(&mut files).await?;
-    let external_allowed = call.direction == Direction::Back && record.header.external_allowed;
-    if call.direction == Direction::Back && !external_allowed {
+    // Whatever the journal says: nothing comes to lie where the table has no business.
+    if call.direction == Direction::Back {
         let leads_out = |file: &&mut FileOutcome| origins.get(&file.path).is_none_or(|(path, _)| !roots.contains(path));
         for file in files.iter_mut().filter(leads_out) {
             file.status = FileStatus::Failed("it would lie outside of the table's folders".into());
         }
     }
-    let mut deletion = DeletionPlan::check(&table.name, files, roots, external_allowed, &call.limits)?;
+    let mut deletion = DeletionPlan::check(&table.name, files, roots, false, &call.limits)?;
     deletion.preview(&stores).await?;
     let header = record.header;
     let record = crate::journal::RunRecord { header, files: vec![], removed: vec![] };

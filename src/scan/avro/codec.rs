@@ -14,6 +14,17 @@ use super::{Corrupt, Result};
 /// Writers cut blocks at 16 to 64 kB; some put a whole manifest into one.
 pub(crate) const MAX_BLOCK_BYTES: usize = 1 << 30;
 
+/// What the blocks of any file may inflate to, together.
+const ALWAYS_INFLATED: usize = 64 << 20;
+
+/// How many times its size the blocks of a larger file may inflate to, together. Manifests inflate to some twenty times their size at most.
+const MAX_INFLATION: usize = 256;
+
+/// How many bytes the blocks of a file of this size may inflate to, together: what inflates to more is a decompression bomb.
+pub(super) fn most_inflated(file_bytes: usize) -> usize {
+    file_bytes.saturating_mul(MAX_INFLATION).max(ALWAYS_INFLATED)
+}
+
 /// What a buffer begins with: room for a block of Iceberg Java, which cuts them at 64 kB.
 const MIN_BUFFER: usize = 128 << 10;
 

@@ -10,7 +10,7 @@ use super::{Corrupt, Result};
 /// What every object container file begins with.
 pub(crate) const MAGIC: &[u8; 4] = b"Obj\x01";
 
-const SYNC_BYTES: usize = 16;
+pub(super) const SYNC_BYTES: usize = 16;
 
 /// The header of a file, and where its blocks are.
 #[derive(Debug)]

@@ -2,14 +2,15 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::Result;
-use super::codec::{Codec, Decompressor, MAX_BLOCK_BYTES};
-use super::container::{Block, Container, in_block};
+use super::codec::{Codec, Decompressor, MAX_BLOCK_BYTES, most_inflated};
+use super::container::{Block, Container, SYNC_BYTES, in_block};
 use super::cursor::Cursor;
 use super::decode::Row;
 use super::projection::{Op, Wanted, resolve};
 use super::schema::Schema;
+use super::{MAX_RECORDS_PER_BYTE, Result};
 
 /// An object container file whose header was understood and whose blocks were found. `N`: the slots of a [`Row`].
 ///
@@ -20,6 +21,8 @@ pub(in crate::scan) struct AvroFile<B, const N: usize> {
     codec: Codec,
     layout: Arc<Layout>,
     blocks: Vec<Block>,
+    /// How many bytes its blocks were inflated to so far: each of them is read once.
+    inflated: AtomicUsize,
 }
 
 /// How records of one schema are read. Files that were written alike share it: a schema takes longer to understand than a
@@ -75,7 +78,7 @@ impl<B: AsRef<[u8]>, const N: usize> AvroFile<B, N> {
             Some(known) => Arc::clone(known),
             None => Arc::new(Layout::new(schema, wanted)?),
         };
-        Ok(Self { bytes, codec, layout, blocks })
+        Ok(Self { bytes, codec, layout, blocks, inflated: AtomicUsize::new(0) })
     }
 
     pub(in crate::scan) fn layout(&self) -> &Arc<Layout> {
@@ -111,7 +114,7 @@ impl<B: AsRef<[u8]>, const N: usize> AvroFile<B, N> {
 
     /// What [`Self::for_each_record`] decompresses with, one block after the other.
     pub(in crate::scan) fn decompressor(&self) -> Decompressor {
-        Decompressor::new(self.codec, MAX_BLOCK_BYTES)
+        Decompressor::new(self.codec, MAX_BLOCK_BYTES.min(most_inflated(self.bytes.as_ref().len())))
     }
 
     /// Hands each record of a block to `take`, in order.
@@ -156,6 +159,13 @@ impl<B: AsRef<[u8]>, const N: usize> AvroFile<B, N> {
         // Each record takes a byte at least: the wanted fields do.
         if *objects > records.len() as u64 {
             return Err(format!("it can't have {objects} records in {} bytes", records.len()).into());
+        }
+        if *objects > (stored.len() + SYNC_BYTES) as u64 * MAX_RECORDS_PER_BYTE {
+            return Err(format!("it has {objects} records in {} bytes, which is no manifest", stored.len()).into());
+        }
+        let most = most_inflated(self.bytes.as_ref().len());
+        if self.inflated.fetch_add(records.len(), Ordering::Relaxed).saturating_add(records.len()) > most {
+            return Err(format!("the blocks of the file inflate to more than {most} bytes").into());
         }
         if *objects == 0 && !records.is_empty() {
             return Err(format!("it has no records but {} bytes", records.len()).into());

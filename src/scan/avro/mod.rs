@@ -10,8 +10,9 @@
 //! be understood: a lost record is a live file that looks dead.
 //!
 //! The bytes are not trusted. Every read is bounds-checked, no length or count is believed before the bytes for it were
-//! seen, recursion has a limit, and time and memory are bounded by the file's size (memory also by
-//! [`codec::MAX_BLOCK_BYTES`]). Nothing here panics on any input.
+//! seen, recursion has a limit, and time and memory are bounded by the file's size: blocks inflate to so many times of it
+//! ([`codec::most_inflated`]) and hold so many records for each of its bytes ([`MAX_RECORDS_PER_BYTE`]). Nothing here panics
+//! on any input.
 
 pub(super) mod codec;
 pub(super) mod container;
@@ -33,6 +34,10 @@ pub(super) use projection::{Target, Wanted};
 
 /// Nesting of schemas and of values beyond this is refused. Iceberg's own schemas nest four deep.
 const MAX_DEPTH: usize = 64;
+
+/// Blocks with more records than this for each of their bytes in the file are refused. Each entry of a manifest has a path of
+/// its own, which takes several bytes however it is compressed.
+pub(super) const MAX_RECORDS_PER_BYTE: u64 = 4;
 
 /// What is wrong with the bytes, as the end of a sentence that names the file.
 // One pointer wide, so that a `Result<u64, Corrupt>` stays in registers.

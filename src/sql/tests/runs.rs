@@ -474,10 +474,80 @@ async fn table_functions_obey_the_session_option_and_statements_do_not() {
         assert!(error(&ctx, sql).await.contains("table_functions is 'off'"), "{sql}");
     }
     run(&ctx, "CALL system.expire_snapshots('t')").await.unwrap();
-    run(&ctx, "SET iceberg_maintenance.table_functions = 'plan_only'").await.unwrap();
-    let error = error(&ctx, "SELECT * FROM expire_snapshots('t')").await;
-    assert!(error.contains("'plan_only'; it can be 'execute', 'dry_run' or 'off'"), "{error}");
+    run(&ctx, "SET iceberg_maintenance.table_functions = 'plan-only'").await.unwrap();
+    for sql in ["SELECT * FROM expire_snapshots('t')", "CALL system.expire_snapshots('t')"] {
+        let error = error(&ctx, sql).await;
+        assert!(error.contains("'plan-only'; it can be 'execute', 'dry_run', 'off' or 'plan_only'"), "{sql}: {error}");
+    }
     assert_eq!(log.runs(), 4);
+}
+
+#[tokio::test]
+async fn a_session_that_may_only_plan_refuses_whatever_would_act() {
+    let (ctx, log) = session();
+    run(&ctx, "CREATE VIEW v AS SELECT * FROM expire_snapshots('t')").await.unwrap();
+    run(&ctx, "PREPARE p AS SELECT * FROM expire_snapshots('t')").await.unwrap();
+    let before = ctx.maintenance_sql("CALL system.expire_snapshots('t')").await.unwrap();
+    let physical = before.clone().create_physical_plan().await.unwrap();
+    run(&ctx, "SET iceberg_maintenance.table_functions = 'plan_only'").await.unwrap();
+    for sql in [
+        "CALL system.expire_snapshots('t')",
+        "ALTER TABLE t EXECUTE remove_orphan_files",
+        "VACUUM t",
+        "SELECT * FROM expire_snapshots('t')",
+        "SELECT metric_name FROM remove_orphan_files('t') WHERE metric_value > 1 ORDER BY 1 LIMIT 3",
+        "CREATE TABLE x AS SELECT * FROM expire_snapshots('t')",
+        "SELECT * FROM v",
+        "EXECUTE p",
+    ] {
+        let error = run(&ctx, sql).await.unwrap_err();
+        let said = Error::find(&error).unwrap_or_else(|| panic!("{sql}: {error}"));
+        assert!(matches!(said, Error::NotAllowed { .. }), "{sql}: {error}");
+        assert!(said.to_string().contains("iceberg_maintenance.table_functions is 'plan_only'"), "{sql}: {error}");
+    }
+    // DataFusion alone, which knows nothing of our statements.
+    let plan = ctx.state().create_logical_plan("SELECT * FROM expire_snapshots('t')").await.unwrap();
+    assert!(ctx.execute_logical_plan(plan).await.unwrap().collect().await.is_err());
+    // What was planned before the session was told.
+    assert!(datafusion::physical_plan::collect(physical, ctx.task_ctx()).await.is_err());
+    assert_eq!(log.runs(), 0);
+
+    for sql in [
+        "CALL system.expire_snapshots(table => 't', dry_run => true)",
+        "SELECT * FROM expire_snapshots('t', dry_run => true) a JOIN remove_orphan_files('t', dry_run => true) b \
+         USING (metric_name)",
+        "VACUUM t DRY RUN",
+        "EXPLAIN CALL system.expire_snapshots('t')",
+        "EXPLAIN SELECT * FROM v",
+        "EXPLAIN ANALYZE CALL system.expire_snapshots('t')",
+        "EXPLAIN ANALYZE SELECT * FROM expire_snapshots('t')",
+    ] {
+        run(&ctx, sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+    assert!(log.ran().iter().all(|(_, dry_run)| *dry_run) && log.runs() > 0);
+}
+
+#[tokio::test]
+async fn who_may_not_set_options_can_not_free_a_session_that_may_only_plan() {
+    let (ctx, log) = session();
+    run(&ctx, "SET iceberg_maintenance.table_functions = 'plan_only'").await.unwrap();
+    let users = SQLOptions::new().with_allow_statements(false);
+    for sql in [
+        "SET iceberg_maintenance.table_functions = 'execute'",
+        "RESET iceberg_maintenance.table_functions",
+        "PREPARE p AS SELECT * FROM expire_snapshots('t')",
+    ] {
+        let error = ctx.maintenance_sql_with_options(sql, users).await.unwrap_err().to_string();
+        assert!(error.contains("Statement not supported"), "{sql}: {error}");
+    }
+    let dry = ctx
+        .maintenance_sql_with_options("CALL system.expire_snapshots(table => 't', dry_run => true)", users)
+        .await
+        .unwrap();
+    dry.collect().await.unwrap();
+    let acting = ctx.maintenance_sql_with_options("CALL system.expire_snapshots('t')", users).await;
+    assert!(acting.unwrap_err().to_string().contains("'plan_only'"));
+    assert_eq!(log.ran().iter().filter(|(_, dry_run)| !dry_run).count(), 0);
 }
 
 #[tokio::test]

@@ -292,3 +292,28 @@ async fn other_table_functions_are_left_to_the_session() {
     let series = run(&ctx, "SELECT count(*) FROM generate_series(1, 5)").await.unwrap();
     assert_eq!(number(&series), 5);
 }
+
+#[tokio::test]
+async fn a_value_that_nests_without_end_is_refused_before_anybody_walks_over_it() {
+    let (ctx, log) = session();
+    let sum =
+        |terms: usize| format!("CALL system.expire_snapshots(table => 't', retain_last => 1{})", " + 1".repeat(terms));
+    bound(&ctx, &log, &sum(40)).await;
+    for sql in [
+        sum(100_000),
+        format!("CALL system.expire_snapshots('t', '2026-01-01', abs(1{}))", " + 1".repeat(100_000)),
+        format!("VACUUM TABLE t EXPIRE SNAPSHOTS retain_last = 1{}", " + 1".repeat(100_000)),
+        format!("ALTER TABLE t EXECUTE EXPIRE_SNAPSHOTS BETWEEN (1{}) AND (2)", " + 1".repeat(100_000)),
+    ] {
+        let error = error(&ctx, &sql).await;
+        assert!(error.contains("more than 100 words and signs"), "{error}");
+    }
+    let ids = (0..5000).map(|id| id.to_string()).collect::<Vec<_>>().join(", ");
+    bound(&ctx, &log, &format!("CALL system.expire_snapshots(table => 't', snapshot_ids => ARRAY[{ids}])")).await;
+}
+
+#[tokio::test]
+async fn a_format_that_is_no_word_is_not_ours() {
+    let sql = "EXPLAIN FORMAT 'tree SELECT 1; DROP TABLE x; --' CALL system.expire_snapshots('t')";
+    assert_eq!(crate::rewrite(sql).unwrap(), None);
+}

@@ -21,9 +21,12 @@ impl Secrets {
             ["secret", "token", "credential", "password", "authorization", "cookie", "api-key", "apikey"];
         let is_secret = |key: &str| WORDS.iter().any(|word| key.to_ascii_lowercase().contains(word));
         let values = properties.iter().filter(|(key, _)| is_secret(key)).map(|(_, value)| value.as_str());
-        let parts = values.flat_map(|value| [value, value.split_once(':').map_or("", |(_, secret)| secret)]);
-        let parts = parts.filter(|part| part.len() >= 4 && !matches!(*part, "true" | "false"));
-        Self { configured: parts.map(str::to_string).collect(), recent: VecDeque::new() }
+        // A header's value begins with the scheme.
+        let behind =
+            |value: &'_ str, sign| value.split_once(sign).map_or(String::new(), |(_, secret)| secret.to_string());
+        let parts = values.flat_map(|value| [value.to_string(), behind(value, ':'), behind(value, ' ')]);
+        let parts = parts.filter(|part| part.len() >= 4 && !matches!(part.as_str(), "true" | "false"));
+        Self { configured: parts.collect(), recent: VecDeque::new() }
     }
 
     /// Adds a secret, in the place of the one that was used the longest time ago where there are too many.

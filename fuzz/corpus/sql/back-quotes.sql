@@ -1,0 +1,1 @@
+CALL system.expire_snapshots(`a'); DROP TABLE x; --`)

@@ -1,0 +1,1 @@
+CALL "my cat".system.remove_orphan_files('db.t', TIMESTAMP '2026-01-01', '/data/t/x')

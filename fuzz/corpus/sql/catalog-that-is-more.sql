@@ -1,0 +1,1 @@
+CALL "a"".system.f(); DROP TABLE x; --".system.expire_snapshots('t')

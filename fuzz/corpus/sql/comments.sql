@@ -1,0 +1,3 @@
+/* a /* b */ */ -- c
+# d
+CALL system.expire_snapshots('t') -- e

@@ -1,0 +1,1 @@
+CALL system.expire_snapshots(table => 't', older_than => DATE '9999-99-99', expire_before => '+294247-01-10T04:00:54.775808Z')

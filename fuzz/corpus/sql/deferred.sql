@@ -1,0 +1,1 @@
+CALL system.expire_snapshots(table => 't', deferred => '14 days', max_delete_fraction => 0.5, max_delete_count => 1e999)

@@ -1,0 +1,1 @@
+CALL system.expire_snapshots(table => 't', retain_last => 1/0, older_than => -(-9223372036854775808))

@@ -1,0 +1,1 @@
+CALL system.expire_snapshots($$t$$, older_than => $a$'); DROP$a$)

@@ -1,0 +1,1 @@
+CALL system.expire_snapshots(table => 't', deferred => '9223372036854775807 days', older_than => '-9223372036854775808')

@@ -1,0 +1,1 @@
+ALTER TABLE IF EXISTS c.db.t EXECUTE expire_snapshots('1,2,3')

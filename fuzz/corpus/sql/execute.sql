@@ -1,0 +1,1 @@
+ALTER TABLE "s3://b/t" EXECUTE expire_snapshots('2026-01-01 00:00:00')

@@ -1,0 +1,1 @@
+EXPLAIN FORMAT "a b" CALL system.expire_snapshots('t')

@@ -1,0 +1,1 @@
+EXPLAIN FORMAT 'tree SELECT 1; DROP TABLE x; --' CALL system.expire_snapshots('t')

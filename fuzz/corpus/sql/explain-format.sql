@@ -1,0 +1,1 @@
+EXPLAIN FORMAT tree CALL system.expire_snapshots('t')

@@ -1,0 +1,1 @@
+EXPLAIN ANALYZE VERBOSE CALL system.expire_snapshots('t')

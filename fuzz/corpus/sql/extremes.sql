@@ -1,0 +1,1 @@
+CALL system.expire_snapshots(table => 't', retain_last => 9223372036854775808, older_than => INTERVAL '178956970 years 8 months')

@@ -1,0 +1,1 @@
+CALL system.expire_snapshots(table => 't', snapshot_ids => ARRAY[1, -9223372036854775808, 9223372036854775807])

@@ -1,0 +1,1 @@
+CALL system.maintenance_log('t', output => 'files')

@@ -1,0 +1,1 @@
+CALL system.remove_orphan_files(table => 't', equal_schemes => map('s3a,s3n', 's3'), equal_authorities => MAP {'a': 'b'})

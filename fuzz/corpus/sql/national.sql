@@ -1,0 +1,1 @@
+CALL system.expire_snapshots(N'x', older_than => X'00', retain_last => E'\'')

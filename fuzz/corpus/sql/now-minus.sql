@@ -1,0 +1,1 @@
+call system.expire_snapshots(`db`.`t`, now() - INTERVAL '7 days', stream_results => true)

@@ -1,0 +1,1 @@
+SELECT * FROM expire_snapshots('t', 'retain_last=5')

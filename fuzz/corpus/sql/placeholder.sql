@@ -1,0 +1,1 @@
+CALL system.expire_snapshots($1, retain_last => ?)

@@ -1,0 +1,1 @@
+CALL system.purge_deferred_files(table => 't', run => '20260131T120000000Z-0123abcd', ignore_window => true)

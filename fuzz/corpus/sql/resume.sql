@@ -1,0 +1,1 @@
+CALL system.resume_maintenance(table => 't')

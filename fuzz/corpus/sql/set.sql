@@ -1,0 +1,1 @@
+SET iceberg_maintenance.table_functions = 'plan_only'

@@ -1,0 +1,1 @@
+CALL system.expire_snapshots((SELECT 't'), retain_last => (SELECT max(a) FROM b))

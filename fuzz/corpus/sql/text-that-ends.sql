@@ -1,0 +1,1 @@
+CALL system.expire_snapshots('a''b\', older_than => '''); DROP TABLE x; --')

@@ -1,0 +1,1 @@
+ALTER TABLE s3://b/t EXECUTE expire_snapshots

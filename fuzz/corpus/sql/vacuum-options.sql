@@ -1,0 +1,1 @@
+VACUUM TABLE t EXPIRE SNAPSHOTS older_than = '2026-01-01' retain_last = 2

@@ -1,0 +1,1 @@
+CALL system.expire_snapshots(table => 't', older_than => TIMESTAMP '2026-03-29 02:30:00 Europe/Berlin')
