@@ -15,6 +15,7 @@ mod generated;
 mod hooked;
 mod hostile;
 mod inspect;
+mod interleavings;
 mod java_behaviours;
 mod journal;
 mod kills;

@@ -36,6 +36,7 @@ pub(super) async fn check_hint(
     let unclear = |why: String| Err(Error::UnclearOwner { table: location.to_string(), why });
     match hinted {
         Some(hinted) if hinted == newest => Ok(None),
+        Some(hinted) if hinted > newest && is_there(hinted, store, &folder).await? => Ok(None),
         Some(hinted) if hinted > newest => unclear(format!(
             "{VERSION_HINT} names version {hinted}, but the newest metadata file is that of version {newest}: newer metadata \
              seems to be lost, and what it named would count as orphans. Restore it, or delete {VERSION_HINT} if version \
@@ -55,6 +56,12 @@ pub(super) async fn check_hint(
             "{VERSION_HINT} says {hint:?}, but the newest version is {newest}; the hint was not believed"
         ))),
     }
+}
+
+/// True when this version, or a later one, was committed after the folder was listed and before the hint was read.
+async fn is_there(version: u64, store: &Store, folder: &Location) -> Result<bool> {
+    let names = store.file_names(folder).await?;
+    Ok(names.iter().filter_map(|name| MetadataFileName::parse(name)).any(|file| file.version >= version))
 }
 
 /// True unless the file of this version is there and belongs to another table.
