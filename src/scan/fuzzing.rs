@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::manifest::ManifestFile;
+use super::manifest::{EntryColumns, ManifestFile};
 use super::manifest_list::{KnownEntries, decode_new_entries, promised_entries};
 use crate::error::Result;
 
@@ -27,7 +27,7 @@ pub(crate) fn manifest_list(bytes: &[u8]) {
 /// When these disagree, and when there are more or fewer rows than entries.
 pub(crate) fn manifest(bytes: &[u8]) {
     // What a file inflates to is counted once it is opened, so each time it is opened anew.
-    let open = || ManifestFile::open_like("manifest", bytes, []);
+    let open = || ManifestFile::open_like("manifest", bytes, EntryColumns::WithReferences, []);
     let Ok(manifest) = open() else { return };
     let decode_all = |live_only| open().and_then(|manifest| decode(&manifest, manifest.blocks(), live_only));
     let (whole, live) = (decode_all(false), decode_all(true));
