@@ -319,7 +319,7 @@ async fn b126_gzip_metadata_of_every_naming_is_read_and_the_whole_log_stays() {
                     table.stray("metadata/o-m0.avro", days_ago(50));
                     table
                 };
-                Case::of(table()).orphans("").run().await.assert_gone(&["metadata/o-m0.avro"]);
+                Case::of(table()).orphans("no_catalog => true").run().await.assert_gone(&["metadata/o-m0.avro"]);
                 let outcome = Case::of(table()).expire("no_catalog => true").run().await;
                 outcome.assert(Left { snapshots: &[2], refs: &["main"], gone: &DEAD });
                 let is_gzip = outcome.table.metadata_path.ends_with(".gz.metadata.json");

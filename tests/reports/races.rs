@@ -450,12 +450,15 @@ async fn b113_an_idle_healthy_table_of_any_layout_has_no_orphans() {
                     table.version_hint = VersionHint::Absent;
                 }
                 for arguments in ["", "location => 'metadata'", "location => 'data'", "include_foreign => true"] {
-                    let outcome = Case::of(table.clone()).orphans(arguments).run().await;
+                    let separator = if arguments.is_empty() { "" } else { ", " };
+                    let arguments = format!("{arguments}{separator}no_catalog => true");
+                    let outcome = Case::of(table.clone()).orphans(&arguments).run().await;
                     assert_eq!(all(&outcome.gone), Vec::<&str>::new(), "{what} {arguments}");
                     outcome.assert_metrics(&[("skipped_foreign_files_count", 0), ("skipped_too_young_count", 0)]);
                     assert!(outcome.metrics["scanned_files_count"] > 0, "{what}");
                 }
-                let outcome = Case::of(table).in_store().now(in_ten_days()).orphans("").run().await;
+                let case = Case::of(table).in_store().now(in_ten_days());
+                let outcome = case.orphans("no_catalog => true").run().await;
                 assert_eq!(all(&outcome.gone), Vec::<&str>::new(), "{what} in a store");
             }
         }

@@ -88,12 +88,12 @@ impl Case {
             call = Call::new(self, run, &[(argument, "true")]);
         }
         let owned_by_a_catalog = text(&self.expected["catalog"]).starts_with("jdbc");
-        if owned_by_a_catalog && call.is_expiry() {
+        if owned_by_a_catalog {
             let before = disk(&copy.path());
             let session = copy.session(self, run);
             session.metrics(&call.dry_run()).await.map_err(|e| format!("a dry run needs no owner: {e}"))?;
             let refusal =
-                session.run(&call.sql()).await.err().ok_or("expired by location although a catalog owns it")?;
+                session.run(&call.sql()).await.err().ok_or("acted by location although a catalog owns it")?;
             ensure!(refusal.contains("no_catalog"), "the refusal names no way out: {refusal}");
             unchanged("a refused call", &before, &disk(&copy.path()))?;
             call = Call::new(self, run, &[("no_catalog", "true")]);
