@@ -391,7 +391,7 @@ fn without_token_elements(text: &str) -> String {
     for part in parts {
         shown.push_str(TOKEN_ELEMENT);
         // Up to the element's end, or to the end of a text that was cut off within it.
-        shown.push_str("…");
+        shown.push('…');
         shown.push_str(part.split_once("</").map_or("", |(_, rest)| rest.split_once('>').map_or("", |(_, rest)| rest)));
     }
     shown

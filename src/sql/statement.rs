@@ -363,7 +363,7 @@ pub(super) fn parse_arguments(parser: &mut Parser) -> Parsed<Option<Vec<NamedExp
 ///
 /// Each operator makes a value nest deeper, without the parser's own limit: whoever walks over it, also to drop it, would
 /// run out of stack.
-const MOST_TOKENS_OF_A_VALUE: usize = 100;
+const MOST_TOKENS_OF_A_VALUE: usize = 40;
 
 /// Reads the value of an argument or an option.
 pub(super) fn parse_value(parser: &mut Parser) -> Parsed<Expr> {

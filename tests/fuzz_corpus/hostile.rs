@@ -201,9 +201,9 @@ fn avro(schema: &str, entry: &[u8], corpus: &Inputs) -> Inputs {
         let schema = with(&format!(r#",{{"name":"x","type":{doubled}}}"#));
         container(&schema, "null", &[(1, entry.to_vec())])
     }));
-    inputs.push(named("100,000 fields", {
-        let fields: String = (0..100_000).map(|n| format!(r#",{{"name":"f{n}","type":["null","long"]}}"#)).collect();
-        container(&with(&fields), "null", &[(1, [entry.to_vec(), vec![0; 100_000]].concat())])
+    inputs.push(named("10,000 fields", {
+        let fields: String = (0..10_000).map(|n| format!(r#",{{"name":"f{n}","type":["null","long"]}}"#)).collect();
+        container(&with(&fields), "null", &[(1, [entry.to_vec(), vec![0; 10_000]].concat())])
     }));
     if let Some((name, file)) = corpus.first() {
         let repeated = file.repeat(3);
@@ -219,7 +219,7 @@ fn nested(open: &str, close: &str) -> String {
 
 fn sql() -> Inputs {
     // The shallow ones get to where alternatives are tried, one in the other.
-    [12, 40, 120, LEVELS].into_iter().flat_map(nested_sql).collect()
+    [5, 15, 40, LEVELS / 10].into_iter().flat_map(nested_sql).collect()
 }
 
 fn nested_sql(levels: usize) -> Inputs {
