@@ -421,7 +421,7 @@ async fn expire(folder: &Path, table: &Described, arguments: &str, policy: &Poli
     check(&after.numbers("snapshot-log", "snapshot-id"), &log, "snapshot log")?;
     match before.text == after.text {
         true => unchanged("a run with nothing to do", &disk_before, &disk_after)?,
-        false => only_shrunk(&before.text, &after.text)?,
+        false => only_shrunk(&before, &after)?,
     }
 
     if policy.snapshot_ids.is_none() {

@@ -80,10 +80,13 @@ pub struct Table {
     manifests: RefCell<HashMap<String, Rc<Files>>>,
 }
 
-/// The path of a `file:` location, with one leading slash; anything else as it is.
+/// The path of a `file:` location, with one leading slash; `s3a:` and `s3n:` as `s3:`; anything else as it is.
 pub fn plain_path(location: &str) -> String {
-    match location.strip_prefix("file:") {
-        Some(path) => format!("/{}", path.trim_start_matches('/')),
+    if let Some(path) = location.strip_prefix("file:") {
+        return format!("/{}", path.trim_start_matches('/'));
+    }
+    match location.strip_prefix("s3a://").or_else(|| location.strip_prefix("s3n://")) {
+        Some(rest) => format!("s3://{rest}"),
         None => location.to_string(),
     }
 }
@@ -183,6 +186,11 @@ impl Table {
         self.statistics(|snapshot| snapshots.contains(&snapshot))
     }
 
+    /// Files of table and partition statistics of every entry but those of the given snapshots.
+    pub fn statistics_without(&self, snapshots: &BTreeSet<i64>) -> BTreeSet<String> {
+        self.statistics(|snapshot| !snapshots.contains(&snapshot))
+    }
+
     /// Files of table and partition statistics whose entries belong to a snapshot that the test accepts.
     fn statistics(&self, accepts: impl Fn(i64) -> bool) -> BTreeSet<String> {
         let entries = ["statistics", "partition-statistics"].iter().flat_map(|list| self.list(list));
@@ -207,13 +215,22 @@ impl Table {
     /// Everything that must stay whatever its age: what any snapshot needs, statistics, the metadata files of
     /// the log, this one and the version hint.
     pub fn referenced(&self) -> Result<BTreeSet<String>, String> {
-        let mut referenced: BTreeSet<_> = self.needed_by(&self.snapshot_ids())?.into_keys().collect();
+        Ok(self.referenced_with(self.needed_by(&self.snapshot_ids())?))
+    }
+
+    /// Like [`Self::referenced`], leaving out what can't be read.
+    pub fn readably_referenced(&self) -> BTreeSet<String> {
+        self.referenced_with(self.readable_files_of(&self.snapshot_ids()))
+    }
+
+    fn referenced_with(&self, needed: Files) -> BTreeSet<String> {
+        let mut referenced: BTreeSet<_> = needed.into_keys().collect();
         referenced.extend(self.statistics(|_| true));
         let log = self.list("metadata-log").iter().map(|entry| plain_path(entry["metadata-file"].as_str().unwrap()));
         referenced.extend(log);
         let folder = self.metadata_path.rsplit_once('/').unwrap().0;
         referenced.extend([self.metadata_path.clone(), format!("{folder}/version-hint.text")]);
-        Ok(referenced)
+        referenced
     }
 
     fn manifest(&self, path: &str) -> Result<Rc<Files>, String> {
@@ -337,52 +354,120 @@ impl Raw {
     }
 }
 
-/// Fields that an expiry may change; every other one stays as it was, to the letter.
+/// Lists that an expiry may take elements out of; every other field stays as it was, to the letter, but for refs, the
+/// metadata log and the time of the update.
 const SHRINKING_LISTS: [&str; 6] =
     ["snapshots", "statistics", "partition-statistics", "snapshot-log", "schemas", "partition-specs"];
 
-/// Fails unless the metadata text `after` is `before` with elements taken out, and nothing else.
+/// Fails unless the metadata `after` is `before` with elements taken out of it, and nothing else, by one commit.
 ///
-/// The order of fields and the spelling of every value that stays are compared letter by letter.
-pub fn only_shrunk(before: &str, after: &str) -> Result<(), String> {
-    let (before, after): (Raw, Raw) = (serde_json::from_str(before).unwrap(), serde_json::from_str(after).unwrap());
+/// The order of fields and the spelling of every value that stays are compared letter by letter. An element may only have
+/// left a list for a reason that the metadata itself gives.
+pub fn only_shrunk(before: &Table, after: &Table) -> Result<(), String> {
+    let raw = |table: &Table| serde_json::from_str::<Raw>(&table.text).unwrap();
+    let (old, new) = (raw(before), raw(after));
     let names = |raw: &Raw| raw.0.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
-    let (had, has) = (names(&before), names(&after));
+    let (had, has) = (names(&old), names(&new));
     let added: Vec<_> = has.iter().filter(|name| !had.contains(name)).collect();
-    ensure!(added.iter().all(|name| *name == "metadata-log"), "fields {added:?} were added");
+    let of_every_commit = ["metadata-log", "last-updated-ms"];
+    ensure!(added.iter().all(|name| of_every_commit.contains(&name.as_str())), "fields {added:?} were added");
     let in_common: Vec<_> = has.iter().filter(|name| had.contains(name)).collect();
     ensure!(in_common.iter().copied().eq(had.iter()), "fields were dropped or moved: {had:?} became {has:?}");
 
-    for (name, value) in &before.0 {
+    for (name, value) in &old.0 {
         match name.as_str() {
             "last-updated-ms" | "metadata-log" | "refs" => {}
-            list if SHRINKING_LISTS.contains(&list) => {
-                let (old, new) = (before.elements(list), after.elements(list));
-                let mut rest = old.iter();
-                ensure!(new.iter().all(|kept| rest.any(|old| old == kept)), "{list} did not only shrink: {new:?}");
-                if old == new {
-                    ensure!(after.get(list) == Some(value.get()), "{list} was rewritten though nothing left it");
-                }
-            }
-            name => ensure!(after.get(name) == Some(value.get()), "{name} changed to {:?}", after.get(name)),
+            list if SHRINKING_LISTS.contains(&list) => list_only_shrunk(list, &old, &new)?,
+            name => ensure!(new.get(name) == Some(value.get()), "{name} changed to {:?}", new.get(name)),
         }
     }
-    refs_only_shrunk(&before, &after)?;
-    metadata_log_grew_by_one(&before, &after)
+    refs_only_aged(before, &old, &new)?;
+    entries_of_removed_snapshots_went(before, after, &old, &new)?;
+    what_is_in_use_stayed(before, after)?;
+    let (then, now) = (before.metadata["last-updated-ms"].as_i64(), after.metadata["last-updated-ms"].as_i64());
+    ensure!(now.is_some() && now >= then, "last-updated-ms was {then:?} and became {now:?}");
+    metadata_log_has_the_file_before(before, after, &old, &new)
 }
 
-fn refs_only_shrunk(before: &Raw, after: &Raw) -> Result<(), String> {
+fn list_only_shrunk(list: &str, old: &Raw, new: &Raw) -> Result<(), String> {
+    let (had, has) = (old.elements(list), new.elements(list));
+    let mut rest = had.iter();
+    ensure!(has.iter().all(|kept| rest.any(|old| old == kept)), "{list} did not only shrink: {has:?}");
+    ensure!(had != has || new.get(list) == old.get(list), "{list} was rewritten though nothing left it");
+    Ok(())
+}
+
+/// A ref may go that has an age limit, of its own or by the table, or whose snapshot doesn't exist; never `main`.
+fn refs_only_aged(before: &Table, old: &Raw, new: &Raw) -> Result<(), String> {
     let refs = |raw: &Raw| raw.get("refs").and_then(|refs| serde_json::from_str::<Option<Raw>>(refs).unwrap());
-    let (Some(before), Some(after)) = (refs(before), refs(after)) else { return Ok(()) };
-    for (name, value) in &after.0 {
-        ensure!(before.get(name) == Some(value.get()), "ref {name} changed to {}", value.get());
+    let (Some(old), Some(new)) = (refs(old), refs(new)) else { return Ok(()) };
+    for (name, value) in &new.0 {
+        ensure!(old.get(name) == Some(value.get()), "ref {name} changed to {}", value.get());
+    }
+    let snapshots = before.snapshot_ids();
+    let all_age = !before.metadata["properties"]["history.expire.max-ref-age-ms"].is_null();
+    for (name, _) in old.0.iter().filter(|(name, _)| new.get(name).is_none()) {
+        let reference = &before.metadata["refs"][name];
+        let dangles = reference["snapshot-id"].as_i64().is_none_or(|id| !snapshots.contains(&id));
+        let ages = all_age || !reference["max-ref-age-ms"].is_null();
+        ensure!(name != "main" && (ages || dangles), "ref {name} went, which has no age limit");
     }
     Ok(())
 }
 
-fn metadata_log_grew_by_one(before: &Raw, after: &Raw) -> Result<(), String> {
-    let (old, new) = (before.elements("metadata-log"), after.elements("metadata-log"));
-    let Some((_, kept)) = new.split_last() else { return Err("the metadata log has no entry".into()) };
-    ensure!(old.ends_with(kept), "the metadata log is not the old one plus an entry: {new:?}");
+/// Of statistics exactly the entries of removed snapshots went, of the snapshot log those and what stood before them.
+fn entries_of_removed_snapshots_went(before: &Table, after: &Table, old: &Raw, new: &Raw) -> Result<(), String> {
+    let left = after.snapshot_ids();
+    let removed: BTreeSet<i64> = before.snapshot_ids().difference(&left).copied().collect();
+    for list in ["statistics", "partition-statistics"] {
+        let entries = old.elements(list).into_iter().zip(before.list(list));
+        let stay = entries.filter(|(_, entry)| !removed.contains(&snapshot_id(entry)));
+        let expected: Vec<String> = stay.map(|(text, _)| text).collect();
+        ensure!(new.elements(list) == expected, "{list} is {:?}, not {expected:?}", new.elements(list));
+    }
+    let logged = before.numbers("snapshot-log", "snapshot-id");
+    let expected = crate::model::snapshot_log(&logged, &left, &removed);
+    let (had, has) = (old.elements("snapshot-log"), new.elements("snapshot-log"));
+    ensure!(had.ends_with(&has) && has.len() == expected.len(), "snapshot-log is {has:?}, not that of {expected:?}");
+    Ok(())
+}
+
+/// The current schema, the default partition spec and the schemas that remaining snapshots name are there.
+fn what_is_in_use_stayed(before: &Table, after: &Table) -> Result<(), String> {
+    let lost = |list: &str, id: &str| {
+        let left = after.numbers(list, id);
+        before.numbers(list, id).into_iter().filter(|id| !left.contains(id)).collect::<BTreeSet<_>>()
+    };
+    let (schemas, specs) = (lost("schemas", "schema-id"), lost("partition-specs", "spec-id"));
+    let number = |field: &str| before.metadata[field].as_i64();
+    let mut used: BTreeSet<i64> = after.numbers("snapshots", "schema-id").into_iter().collect();
+    used.extend(number("current-schema-id"));
+    ensure!(schemas.is_disjoint(&used), "schemas {schemas:?} went, but {used:?} are in use");
+    let default = number("default-spec-id");
+    ensure!(default.is_none_or(|id| !specs.contains(&id)), "the default partition spec went: {specs:?}");
+    Ok(())
+}
+
+/// The metadata log is what it was and the file that the commit replaced, cut to what the table keeps of it.
+fn metadata_log_has_the_file_before(before: &Table, after: &Table, old: &Raw, new: &Raw) -> Result<(), String> {
+    let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_string();
+    let last = |table: &Table| table.list("metadata-log").last().cloned().unwrap_or_default();
+    let is_own = |entry: &Value| entry["metadata-file"].as_str().map(name) == Some(name(&before.metadata_path));
+    let (mut expected, has) = (old.elements("metadata-log"), new.elements("metadata-log"));
+    let joined = last(after);
+    ensure!(is_own(&joined), "the metadata log ends in {joined}, not in {}", before.metadata_path);
+    // Some writers put the file itself into its own log.
+    if !is_own(&last(before)) {
+        let updated = &before.metadata["last-updated-ms"];
+        ensure!(
+            updated.is_null() || joined["timestamp-ms"] == *updated,
+            "the metadata log has {joined}, not {updated}"
+        );
+        expected.extend(has.last().cloned());
+    }
+    let limit = before.metadata["properties"]["write.metadata.previous-versions-max"].as_str();
+    let limit = limit.map_or(100, |text| text.parse::<usize>().unwrap().max(1));
+    let expected = &expected[expected.len().saturating_sub(limit)..];
+    ensure!(has == expected, "the metadata log is {has:?}, not {expected:?}");
     Ok(())
 }

@@ -244,6 +244,7 @@ async fn b012_a_run_that_died_between_commit_and_deletes_leaves_orphans_and_no_b
     session.metrics(&call("remove_orphan_files")).await.unwrap();
     let gone = before.difference(&files(&place.look().await)).count();
     assert_eq!(gone, planned);
+    place.assert_whole().await;
 }
 
 #[tokio::test]

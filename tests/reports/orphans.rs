@@ -427,8 +427,11 @@ async fn b092_a_refusal_reads_nothing_but_metadata() {
         table.property("gc.enabled", "false");
         let (place, session) = Case::of(table).in_store().now(in_ten_days()).in_place().await;
         let call = format!("CALL system.{procedure}({})", literal(&place.table()));
+        let before = place.look().await;
+        place.watched().take_requests();
         assert!(session.rows(&call).await.unwrap_err().contains("gc.enabled"));
         let requests = place.watched().take_requests();
+        crate::support::unchanged("a refused call", &before, &place.look().await).unwrap();
         let is_metadata =
             |key: &str| key.ends_with(".metadata.json") || key.ends_with(".text") || key == "wh/t/metadata";
         assert!(requests.iter().all(|(_, key)| is_metadata(key)), "{requests:?}");

@@ -1,5 +1,6 @@
 //! Where a case's table lies: a folder on disk, or an object store in memory.
 
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -70,10 +71,11 @@ impl Place {
 
     /// A path relative to the place's root, where the table is `t` wherever it lies.
     pub fn relative(&self, path: &str) -> Option<String> {
-        let below = path.strip_prefix(&format!("{}/", self.root()))?;
+        let root = format!("{}/", self.root());
         match self {
-            Place::Store(_, _, true) => Some(format!("t/{below}")),
-            _ => Some(below.into()),
+            Place::Folder { .. } => without_detours(path).strip_prefix(&root).map(str::to_string),
+            Place::Store(_, _, true) => Some(format!("t/{}", path.strip_prefix(&root)?)),
+            Place::Store(..) => path.strip_prefix(&root).map(str::to_string),
         }
     }
 
@@ -123,6 +125,18 @@ impl Place {
         }
     }
 
+    /// Adds what the table, as it is spelled in its description, has in a store and what was written there doesn't.
+    pub async fn add_missing_objects(&self, described: &Table) {
+        let Place::Store(store, bucket, is_table) = self else { return };
+        let (prefix, own) = if *is_table { ("", bucket.clone()) } else { ("wh/t/", format!("{bucket}/wh/t")) };
+        let location = described.location.clone().or(Some(own));
+        let whole = WatchedStore::with_table_at(prefix, &Table { location, ..described.clone() }).await;
+        let written = store.keys().await;
+        for key in whole.keys().await.into_iter().filter(|key| !written.contains(key)) {
+            store.add(&key, whole.content(&key).await).await;
+        }
+    }
+
     /// Puts a file there, by its path relative to the root.
     pub async fn add(&self, path: &str, content: Vec<u8>) {
         match self {
@@ -157,6 +171,15 @@ impl Place {
         found
     }
 
+    /// Fails unless everything that any snapshot of the newest metadata needs is there: for calls that no case expresses.
+    pub async fn assert_whole(&self) {
+        let (table, found) = (self.read().await, self.look().await);
+        let mut needed: BTreeSet<_> = table.needed_by(&table.snapshot_ids()).unwrap().into_keys().collect();
+        needed.extend(table.statistics_without(&BTreeSet::new()));
+        let missing = needed.iter().filter(|path| self.relative(path).is_none_or(|path| !found.contains_key(&path)));
+        assert_eq!(missing.collect::<Vec<_>>(), Vec::<&String>::new(), "live files that are not there");
+    }
+
     /// Reads the table by other means than the crate's.
     pub async fn read(&self) -> Read {
         match self {
@@ -168,8 +191,22 @@ impl Place {
                     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
                     std::fs::write(path, store.content(&key).await).unwrap();
                 }
-                Read { table: ReadTable::read(copy.path(), &self.table()), _copy: Some(copy) }
+                let mut table = ReadTable::read(copy.path(), &self.table());
+                table.metadata_path = table.metadata_path.trim_start_matches('/').into();
+                Read { table, _copy: Some(copy) }
             }
         }
     }
+}
+
+/// A path on a disk without doubled slashes, `.` and `..`.
+fn without_detours(path: &str) -> String {
+    let mut parts = vec![];
+    for part in path.split('/').filter(|part| !part.is_empty() && *part != ".") {
+        match part {
+            ".." => _ = parts.pop(),
+            part => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
 }

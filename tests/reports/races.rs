@@ -148,6 +148,7 @@ async fn b100_a_plan_that_waited_is_checked_against_the_newest_metadata() {
     let report = session.maintenance.delete_orphan_files(plan).await.unwrap();
     assert_eq!((report.metrics.deleted_files_count, report.metrics.skipped_live_again_count), (1, 1));
     assert!(place.path().join("t/data/e.parquet").exists() && !place.path().join("t/data/o.parquet").exists());
+    place.assert_whole().await;
 }
 
 #[tokio::test]
@@ -381,28 +382,42 @@ async fn b108_two_calls_on_one_table_at_once_do_its_work_once() {
     let outcomes = futures::future::join_all(calls.iter().map(|call| session.metrics(call))).await;
     let deleted: i64 = outcomes.iter().map(|metrics| metrics.as_ref().unwrap()["deleted_files_count"]).sum();
     assert_eq!(deleted, 1);
+    place.assert_whole().await;
     let before = disk(place.path());
     assert_eq!(session.metrics(&calls[0]).await.unwrap()["deleted_files_count"], 0);
     assert_eq!(disk(place.path()), before);
 }
 
 #[test]
-fn b109_one_broken_table_of_a_script_does_not_hide_the_others() {
+fn b109_a_script_stops_at_a_broken_table_and_a_process_a_table_does_not() {
     let root = tempfile::tempdir().unwrap();
     let table = |name: &str, gc: &str| {
         let mut table = three_snapshots().build();
         table.property("gc.enabled", gc).stray("data/o.parquet", days_ago(50));
         table.write(root.path().join(name)).unwrap();
     };
-    for (name, gc) in [("one", "true"), ("broken", "true"), ("off", "false"), ("five", "true")] {
+    for (name, gc) in [("before", "true"), ("one", "true"), ("broken", "true"), ("off", "false"), ("five", "true")] {
         table(name, gc);
     }
     std::fs::write(root.path().join("broken/metadata/v4.metadata.json"), "{").unwrap();
-    let run = |name: &str| {
+    let tool = |arguments: &[&str]| {
         let mut tool = std::process::Command::new(env!("CARGO_BIN_EXE_iceberg-maintenance"));
-        tool.current_dir(root.path()).args(["remove-orphan-files", name, "--yes"]).output().unwrap()
+        tool.current_dir(root.path()).args(arguments).output().unwrap()
     };
-    // A table a call: each says how it ended, and none stands in the way of the next.
+
+    // One script stops at the first table that it can't maintain, and says which; those after it are untouched.
+    let at = |name: &str| root.path().join(name);
+    let call = |name: &str| format!("CALL system.remove_orphan_files(table => '{}');\n", at(name).to_str().unwrap());
+    let script: String = ["before", "broken", "five"].map(call).concat();
+    std::fs::write(at("script.sql"), script).unwrap();
+    let output = tool(&["-f", "script.sql"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("broken/metadata/v4.metadata.json"), "{said}");
+    let has_orphan = |name: &str| at(name).join("data/o.parquet").exists();
+    assert_eq!((has_orphan("before"), has_orphan("broken"), has_orphan("five")), (false, true, true), "{said}");
+
+    // A table a process: each says how it ended, and none stands in the way of the next.
+    let run = |name: &str| tool(&["remove-orphan-files", name, "--yes"]);
     for (name, ends_well) in
         [("./one", true), ("./dropped", false), ("./broken", false), ("./off", false), ("./five", true)]
     {

@@ -91,6 +91,7 @@ async fn b132_a_dry_run_says_of_each_file_what_the_run_then_does() {
             rows
         };
         assert_eq!(without_status(&dry, "planned"), without_status(&real, "deleted"));
+        place.assert_whole().await;
         if procedure == "expire_snapshots" {
             // Whichever list and manifest is read first.
             let snapshots: Vec<_> = dry.iter().map(|row| text(row, "snapshot_id")).collect();
@@ -128,6 +129,7 @@ async fn b133_a_dry_run_returns_every_orphan_however_it_is_listed() {
                 let case = if in_store { in_store_with_orphans(7) } else { Case::of(with_orphans(7)) };
                 let case = case.set(&format!("SET iceberg_maintenance.listing = '{listing}'")).set(&list_of(&listed));
                 let (place, session) = case.in_place().await;
+                let before = place.look().await;
                 let call = format!(
                     "CALL system.remove_orphan_files(table => {}, dry_run => true{more}",
                     literal(&place.table())
@@ -144,6 +146,7 @@ async fn b133_a_dry_run_returns_every_orphan_however_it_is_listed() {
                 assert_eq!(paths(rows, "orphan_file_location"), expected, "{call}");
                 let metrics = session.metrics(&format!("{call})")).await.unwrap();
                 assert_eq!((metrics["deleted_files_count"], metrics["deleted_data_files_count"]), (7, 7), "{call}");
+                crate::support::unchanged("dry runs", &before, &place.look().await).unwrap();
             }
         }
     }
@@ -157,6 +160,7 @@ async fn b133_the_columns_of_a_run_are_the_files_that_went() {
         let call = format!("CALL system.{procedure}(table => {}, output => 'columns')", literal(&place.table()));
         let rows = session.rows(&call).await.unwrap();
         let gone = before.difference(&crate::support::files(&place.look().await)).count();
+        place.assert_whole().await;
         match procedure {
             "remove_orphan_files" => assert_eq!((rows.len(), gone), (7, 7)),
             _ => {
@@ -189,6 +193,7 @@ async fn b135_every_one_of_many_orphans_is_a_row_and_their_count_is_exact() {
     assert!(rows.iter().all(|row| text(row, "status") == "deleted" && text(row, "content") == "DATA"));
     let left = std::fs::read_dir(&data).unwrap().count();
     assert_eq!(left, 4, "a, b, c and p");
+    place.assert_whole().await;
 }
 
 /// Files of all kinds with sizes of their own; everything but the last snapshot expires.
@@ -287,6 +292,7 @@ async fn b139_an_expiry_of_many_commits_says_what_it_did_and_why_it_did_nothing(
     let (gone, left) = (metrics["deleted_snapshots_count"], metrics["retained_snapshots_count"]);
     assert_eq!((gone, left, metrics["deleted_manifest_lists_count"]), (SNAPSHOTS - 1, 1, SNAPSHOTS - 1));
     assert_eq!(place.read().await.snapshot_ids(), [SNAPSHOTS].into());
+    place.assert_whole().await;
 }
 
 #[tokio::test]
@@ -340,6 +346,7 @@ async fn b140_no_row_says_of_such_a_file_that_it_was_deleted() {
                 assert!(text(&row, "status") == "failed" && text(&row, "error").contains(why), "{row:?}");
             }
             assert!(error.unwrap().contains(&format!("{failed} of {failed}")));
+            place.assert_whole().await;
         }
     }
 }

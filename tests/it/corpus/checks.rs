@@ -193,7 +193,7 @@ impl Case {
             ensure!(!committed, "the reference committed, we did not");
             return unchanged("a run with nothing to do", &disk_before, &disk_after);
         }
-        only_shrunk(&before.text, &after.text)?;
+        only_shrunk(&before, &after)?;
         self.metadata_files_are_right(call, run, ours, &disk_before, &disk_after)?;
         self.metadata_is_as_recorded(call, run, ours, &before, &after)
     }
