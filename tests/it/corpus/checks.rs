@@ -92,8 +92,7 @@ impl Case {
             let before = disk(&copy.path());
             let session = copy.session(self, run);
             session.metrics(&call.dry_run()).await.map_err(|e| format!("a dry run needs no owner: {e}"))?;
-            let refusal =
-                session.run(&call.sql()).await.err().ok_or("acted by location although a catalog owns it")?;
+            let refusal = session.run(&call.sql()).await.err().ok_or("acted by location although a catalog owns it")?;
             ensure!(refusal.contains("no_catalog"), "the refusal names no way out: {refusal}");
             unchanged("a refused call", &before, &disk(&copy.path()))?;
             call = Call::new(self, run, &[("no_catalog", "true")]);

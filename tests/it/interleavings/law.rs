@@ -18,7 +18,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::scheduler::Actor;
-use crate::table::only_shrunk;
+use crate::table::text_only_shrunk;
 
 /// The keys of the files that each snapshot needs, of all snapshots that there will ever be.
 pub type Needs = BTreeMap<i64, BTreeSet<String>>;
@@ -91,7 +91,7 @@ impl Law {
             self.violations.push(format!("{actor} wrote version {version} after version {}", before.version));
         }
         if self.maintenance[actor] {
-            let shrunk = only_shrunk(&before.text, &now.text);
+            let shrunk = text_only_shrunk(&before.text, &now.text);
             self.violations.extend(shrunk.err().map(|why| format!("{actor} wrote version {version}, but {why}")));
             if before.document["refs"] != now.document["refs"] {
                 self.violations.push(format!("{actor} wrote version {version} with other refs"));
