@@ -304,9 +304,17 @@ impl OpenRun {
 
     /// Writes the plan of a run that begins now.
     ///
+    /// `None` where the store takes no such file at all, as table buckets do, and nothing rests on the journal: the run goes on
+    /// without one, and that is said.
+    ///
     /// # Errors
-    /// When the plan can't be written: then the run must not go on.
-    pub(crate) async fn begin(planned: PlannedRun<'_>, writer: Writer, task: &TaskContext) -> Result<Self> {
+    /// When the plan can't be written for any other reason: then the run must not go on.
+    pub(crate) async fn begin(
+        planned: PlannedRun<'_>,
+        context: &RunContext,
+        task: &TaskContext,
+    ) -> Result<Option<Self>> {
+        let writer = Writer::new(context);
         let journal = Journal::of(planned.table, task)?;
         let (run, metadata) = (RunId::new(writer.now_ms), &planned.table.metadata);
         let is_noted =
@@ -334,9 +342,17 @@ impl OpenRun {
         let plan = FileName::Plan { run: run.clone(), until_ms, hash };
         let written_at_ms = chrono::Utc::now().timestamp_millis();
         let written = journal.write(&plan, content).await;
-        written.map_err(|error| cannot_be_written(planned.table, &error))?;
+        match written {
+            Err(error) if error.is_refusal() && planned.until_ms.is_none() && !planned.quarantine => {
+                let notice = format!("the store takes no journal, so this run can't be resumed or undone: {error}");
+                tracing::warn!(table = planned.table.name, "{notice}");
+                context.maintenance.notify(&notice);
+                return Ok(None);
+            }
+            written => written.map_err(|error| cannot_be_written(planned.table, &error))?,
+        }
         tracing::info!(table = planned.table.name, run = %run, "the plan is in the journal");
-        Ok(Self { journal, run, plan: Some(plan), number: 1, places, writer, until_ms, written_at_ms })
+        Ok(Some(Self { journal, run, plan: Some(plan), number: 1, places, writer, until_ms, written_at_ms }))
     }
 
     /// Where it is noted.

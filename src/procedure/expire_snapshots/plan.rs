@@ -11,7 +11,7 @@ use super::dead_files::{DeadFileSearch, History};
 use crate::catalog::{LoadedTable, TableCommit, TableHandle, refs_of};
 use crate::deletion::{DeletionPlan, Limits, NewestMetadata, check_limits, remove_journal};
 use crate::error::{Error, Result};
-use crate::journal::{OpenRun, PlannedRun, Unfinished, Writer};
+use crate::journal::{OpenRun, PlannedRun, Unfinished};
 use crate::maintenance::RunContext;
 use crate::procedure::recovery::RecoveryWindow;
 use crate::procedure::require_gc;
@@ -144,7 +144,7 @@ impl ExpirePlan {
             external_allowed: self.options.delete_external_files,
             quarantine: self.options.quarantine,
         };
-        self.open = Some(OpenRun::begin(planned, Writer::new(context), &self.task).await?);
+        self.open = OpenRun::begin(planned, context, &self.task).await?;
         Ok(())
     }
 

@@ -18,7 +18,7 @@ use super::search::Search;
 use crate::catalog::{LoadedTable, Ownership, TableHandle};
 use crate::deletion::{DeletionPlan, Limits, NewestMetadata, check_limits, remove_journal};
 use crate::error::{Error, Result};
-use crate::journal::{JournalFiles, OpenRun, PlannedRun, Unfinished, Writer};
+use crate::journal::{JournalFiles, OpenRun, PlannedRun, Unfinished};
 use crate::maintenance::RunContext;
 use crate::procedure::recovery::RecoveryWindow;
 use crate::procedure::require_gc;
@@ -104,7 +104,7 @@ impl OrphanPlan {
             external_allowed: false,
             quarantine: self.quarantine,
         };
-        let open = OpenRun::begin(planned, Writer::new(context), &self.task).await?;
+        let Some(open) = OpenRun::begin(planned, context, &self.task).await? else { return Ok(None) };
         let Some(difference_ms) = open.clock_difference_ms().await? else { return Ok(Some(open)) };
         if difference_ms.abs() <= MAX_CLOCK_DIFFERENCE_MS || self.ignore_clock {
             return Ok(Some(open));
