@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::case::{Case, Left, days_ago, history, in_ten_days};
 use crate::place::Place;
-use crate::support::Session;
+use crate::support::{Session, literal};
 use crate::watched::Kind;
 
 /// Both procedures, with everything but the head to expire.
@@ -326,7 +326,8 @@ async fn b126_gzip_metadata_of_every_naming_is_read_and_the_whole_log_stays() {
                 assert_eq!(is_gzip, codec.is_some(), "{}", outcome.table.metadata_path);
                 // What it wrote and what was there before make one table.
                 let session = Session::new(Some(crate::case::NOW_MS));
-                let call = format!("CALL system.remove_orphan_files('{}')", outcome.place.table());
+                let table = literal(&outcome.place.table());
+                let call = format!("CALL system.remove_orphan_files(table => {table}, no_catalog => true)");
                 let metrics = session.metrics(&call).await.unwrap();
                 assert_eq!((metrics["deleted_files_count"], metrics["deleted_metadata_files_count"]), (1, 0));
             }

@@ -31,7 +31,8 @@ async fn a_glue_that_ignores_versions() {
     let Some(scene) = Scene::new(pair).await else { return };
     let error = scene.expire().await.unwrap_err();
     assert_clear(&error, "VersionId");
-    assert_eq!(deletes(&scene), 0);
+    // Only the plan is taken out of the journal again.
+    assert!(deletes(&scene) <= 1);
     let now = scene.assert_whole(&scene.before.ids, &scene.before.refs);
     assert_eq!((now.snapshots, scene.gone()), (scene.before.snapshots.clone(), BTreeSet::new()));
 }
