@@ -603,6 +603,7 @@ mod secrets {
         let journal: Vec<PathBuf> = fs::read_dir(place.warehouse.join("ns/t/metadata/_maintenance"))
             .unwrap()
             .map(|file| file.unwrap().path())
+            .filter(|file| file.extension().is_some_and(|extension| extension == "arrow"))
             .collect();
         assert!(journal.len() >= 2, "{journal:?}");
         for file in journal {
