@@ -340,6 +340,8 @@ impl Error {
         let path = path.into();
         match source.kind() {
             std::io::ErrorKind::NotFound => Error::FileNotFound { path },
+            // The system takes no such name, so no file has it.
+            std::io::ErrorKind::InvalidInput if path.contains('\0') => Error::FileNotFound { path },
             std::io::ErrorKind::IsADirectory => Error::Malformed { what: "a file", path, why: "it is a folder".into() },
             _ => Error::Storage { action, path, source: Arc::new(source) },
         }

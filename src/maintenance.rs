@@ -78,7 +78,7 @@ impl RunContext {
     }
 
     pub(crate) fn options(&self) -> MaintenanceOptions {
-        self.task.session_config().options().extensions.get::<MaintenanceOptions>().cloned().unwrap_or_default()
+        MaintenanceOptions::of(&self.task)
     }
 }
 

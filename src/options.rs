@@ -7,6 +7,7 @@ use std::any::Any;
 
 use datafusion::common::config_err;
 use datafusion::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
+use datafusion::execution::TaskContext;
 
 use crate::error::{Error, Result};
 use crate::storage::{ListingMode, ListingOptions};
@@ -115,6 +116,10 @@ maintenance_options! {
     /// (`maintenance.recovery-window`) says so.
     recovery_window: String = "0s".to_string(),
 
+    /// How many other tables of a catalog are loaded to see whether one of them uses the same location, those of the table's
+    /// own namespace first; 0: none.
+    shared_location_lookups: usize = 100,
+
     /// Who the journal says did it; the user of the operating system if empty.
     run_by: String = String::new(),
 }
@@ -124,6 +129,11 @@ impl ConfigExtension for MaintenanceOptions {
 }
 
 impl MaintenanceOptions {
+    /// The options of the session that a task runs for.
+    pub(crate) fn of(task: &TaskContext) -> Self {
+        task.session_config().options().extensions.get::<Self>().cloned().unwrap_or_default()
+    }
+
     /// `max_concurrent_reads` and `read_ahead_bytes`.
     pub(crate) fn reading(&self) -> (usize, usize) {
         (self.max_concurrent_reads, self.read_ahead_bytes)

@@ -9,6 +9,7 @@ mod filesystem;
 #[cfg(feature = "glue")]
 mod glue;
 mod metadata_file;
+mod neighbours;
 #[cfg(any(feature = "sql", feature = "glue"))]
 mod pointer;
 #[cfg(feature = "rest")]
@@ -31,6 +32,7 @@ pub use connect::{connect, parse_specification};
 pub use filesystem::FileSystemCatalog;
 pub(crate) use filesystem::{VERSION_HINT, refs_of};
 pub(crate) use metadata_file::is_codec;
+pub(crate) use neighbours::Neighbours;
 
 use crate::error::{Error, Result};
 use crate::storage::with_stores;
@@ -101,7 +103,7 @@ impl LoadedTable {
 
     /// The session's context with the table's own stores in it.
     pub(crate) fn task(&self, task: &Arc<TaskContext>) -> Arc<TaskContext> {
-        with_stores(task, self.stores.as_ref())
+        with_stores(task, self.stores.as_ref(), self.metadata.location().is_local())
     }
 
     /// True when both are the same state of the table.
@@ -178,6 +180,25 @@ pub trait Catalog: Debug + Send + Sync {
         Err(cannot_list(self))
     }
 
+    /// The tables of a namespace with the location of each one's current metadata file, where the catalog tells it without
+    /// loading them (`None`, the default, where it doesn't).
+    ///
+    /// # Errors
+    /// As [`Self::list_tables`].
+    async fn metadata_locations(
+        &self,
+        namespace: &[String],
+        runtime: &Arc<RuntimeEnv>,
+    ) -> Result<Option<Vec<(TableName, String)>>> {
+        let _ = (namespace, runtime);
+        Ok(None)
+    }
+
+    /// False where two tables of the catalog can't have the same files, because a table is what its own folder holds.
+    fn tables_may_share_files(&self) -> bool {
+        true
+    }
+
     /// True when `loaded` is still the newest metadata. The default loads the table again.
     async fn is_current(&self, table: &TableName, loaded: &LoadedTable, runtime: &Arc<RuntimeEnv>) -> Result<bool> {
         Ok(self.load(table, runtime).await?.is_same_version(loaded))
@@ -185,8 +206,10 @@ pub trait Catalog: Debug + Send + Sync {
 }
 
 fn cannot_list(catalog: &(impl Debug + ?Sized)) -> Error {
-    Error::Catalog { catalog: format!("{catalog:?}"), why: "it can't list its tables; name one".into() }
+    Error::Catalog { catalog: format!("{catalog:?}"), why: CANNOT_LIST.into() }
 }
+
+const CANNOT_LIST: &str = "it can't list its tables; name one";
 
 /// A table and the catalog that names it.
 #[derive(Debug, Clone)]

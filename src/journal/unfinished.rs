@@ -122,6 +122,12 @@ impl Unfinished {
             match checked(table, handle, &journal, &run, which, &mut named, context).await {
                 Ok(Some(run)) => found.runs.push(run),
                 Ok(None) => {}
+                // Another run removed what was being read; nothing waits for this one.
+                Err(Error::NeededFileUnreadable { .. })
+                    if which.on_the_way && !handle.is_current(table, &context.task.runtime_env()).await? =>
+                {
+                    found.notices.push(format!("run {} is unfinished; the table changed while it was looked at", run.run));
+                }
                 Err(error) if error.is_about_the_file() && which.run.is_none() => found.notices.push(format!(
                     "run {} is unfinished, and its journal can't be used ({error}): its files are left for remove_orphan_files",
                     run.run

@@ -1,8 +1,12 @@
-//! What every commit of ours has to pass, and how long it is waited for.
+//! What every plan and commit of ours has to pass, and how long it is waited for.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::catalog::{LoadedTable, Ownership};
+use datafusion::execution::TaskContext;
+use futures::future::BoxFuture;
+
+use crate::catalog::{LoadedTable, Ownership, TableHandle};
 use crate::error::{Error, Result};
 use crate::storage::Stores;
 use crate::table::{PathRules, TableIdentity, TableMetadata};
@@ -17,6 +21,41 @@ pub(super) const PAUSES_BEFORE_LOOKING: [Duration; 4] =
 /// How often a commit that lost a race is tried again.
 pub(super) fn retries(metadata: &TableMetadata) -> u32 {
     metadata.properties().get("commit.retry.num-retries").and_then(|n| n.parse().ok()).unwrap_or(DEFAULT_RETRIES)
+}
+
+/// Plans on the newest metadata. Where a file is gone because another run removed it while it was to be read, plans again on
+/// the metadata that this run left, as often as a commit would be tried again.
+///
+/// # Errors
+/// What the plan fails for; [`Error::Conflict`] where the table changes again and again.
+pub(super) async fn plan_on_newest<'a, T>(
+    handle: &TableHandle,
+    task: &Arc<TaskContext>,
+    plan: impl Fn(LoadedTable) -> BoxFuture<'a, Result<T>>,
+) -> Result<T> {
+    let runtime = task.runtime_env();
+    let mut attempts = 1;
+    loop {
+        let table = handle.load(&runtime).await?;
+        let error = match plan(table.clone()).await {
+            Ok(plan) => return Ok(plan),
+            Err(error) => error,
+        };
+        let may_be_gone =
+            matches!(error, Error::NeededFileUnreadable { .. } | Error::FileNotFound { .. } | Error::Conflict { .. });
+        if !may_be_gone || handle.is_current(&table, &runtime).await? {
+            return Err(error);
+        }
+        if attempts > retries(&table.metadata) {
+            let why = match error {
+                Error::Conflict { why, .. } => why,
+                gone => format!("others commit and remove files while this call reads them: {gone}"),
+            };
+            return Err(Error::Conflict { table: table.name, attempts, why });
+        }
+        tracing::info!(table = table.name, attempts, %error, "the table changed while it was read; planning again");
+        attempts += 1;
+    }
 }
 
 /// Refuses to commit by location to a table that a catalog seems to own, unless the caller says that none does.

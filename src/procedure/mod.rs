@@ -13,6 +13,7 @@ mod quarantine;
 mod recovery;
 pub(crate) mod remove_orphan_files;
 mod restore_snapshots;
+mod shared_location;
 mod unfinished_runs;
 pub(crate) mod verify_table;
 

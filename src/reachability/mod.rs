@@ -25,6 +25,7 @@ pub(crate) use probe::{Candidate, Probe};
 pub(crate) use record::{Reader as RecordReader, Writer as RecordWriter};
 pub(crate) use snapshot_manifests::{SnapshotManifests, SnapshotSet, manifests_of_snapshots};
 
+use crate::catalog::VERSION_HINT;
 use crate::error::Result;
 use crate::table::TableMetadata;
 
@@ -33,6 +34,8 @@ use crate::table::TableMetadata;
 pub(crate) fn insert_metadata_files(metadata: &TableMetadata, live: &mut LiveFilesBuilder) -> Result<()> {
     let mut insert = |file: &str| live.insert(file, NamedBy::Metadata, false);
     insert(metadata.metadata_location())?;
+    // Its content tells readers the newest version, so it is live without being named.
+    insert(&metadata.location().child("metadata").child(VERSION_HINT).to_text())?;
     for entry in metadata.metadata_log() {
         insert(&entry.metadata_file)?;
     }

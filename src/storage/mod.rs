@@ -106,8 +106,13 @@ impl Stores {
                 why: "a file on another host can't be reached. Mount it and give its path".into(),
             });
         }
-        let registered = ObjectStoreUrl::parse("file://").ok().and_then(|url| self.runtime.object_store(&url).ok());
-        let kind = match registered {
+        let registered = ObjectStoreUrl::parse("file://").ok().map(|url| self.runtime.object_store(&url));
+        if let Some(Err(error)) = &registered
+            && let Some(Error::Malformed { what, why, .. }) = Error::find(error)
+        {
+            return Err(Error::Malformed { what: *what, path: location.to_string(), why: why.clone() });
+        }
+        let kind = match registered.and_then(Result::ok) {
             None => StoreKind::Local(LocalFiles::new(None)),
             Some(store) => match LocalFiles::behind(&store.to_string()) {
                 Some(local) => StoreKind::Local(local),

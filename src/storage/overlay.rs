@@ -11,11 +11,18 @@ use url::Url;
 
 use crate::error::Error;
 
-/// The same context, whose files are looked for in `stores` first, if there are any.
-pub(crate) fn with_stores(task: &Arc<TaskContext>, stores: Option<&Arc<dyn ObjectStoreRegistry>>) -> Arc<TaskContext> {
-    if stores.is_none() {
+/// The same context, whose files are looked for in `stores` first, if there are any. Without `local_files` no path of this
+/// machine is followed: the metadata of a table in a bucket is written by others, and must not lead to files here.
+pub(crate) fn with_stores(
+    task: &Arc<TaskContext>,
+    stores: Option<&Arc<dyn ObjectStoreRegistry>>,
+    local_files: bool,
+) -> Arc<TaskContext> {
+    if stores.is_none() && local_files {
         return Arc::clone(task);
     }
+    let runtime = runtime_with_stores(&task.runtime_env(), stores);
+    let runtime = if local_files { runtime } else { without_local_files(&runtime) };
     Arc::new(TaskContext::new(
         task.task_id(),
         task.session_id(),
@@ -24,7 +31,7 @@ pub(crate) fn with_stores(task: &Arc<TaskContext>, stores: Option<&Arc<dyn Objec
         task.higher_order_functions().clone(),
         task.aggregate_functions().clone(),
         task.window_functions().clone(),
-        runtime_with_stores(&task.runtime_env(), stores),
+        runtime,
     ))
 }
 
@@ -36,6 +43,40 @@ pub(crate) fn runtime_with_stores(
     let Some(stores) = stores.map(Arc::clone) else { return Arc::clone(runtime) };
     let registry = Overlay { stores, session: Arc::clone(&runtime.object_store_registry) };
     Arc::new(RuntimeEnv { object_store_registry: Arc::new(registry), ..runtime.as_ref().clone() })
+}
+
+fn without_local_files(runtime: &Arc<RuntimeEnv>) -> Arc<RuntimeEnv> {
+    let registry = BucketsOnly { session: Arc::clone(&runtime.object_store_registry) };
+    Arc::new(RuntimeEnv { object_store_registry: Arc::new(registry), ..runtime.as_ref().clone() })
+}
+
+/// A registry that knows no local files.
+#[derive(Debug)]
+struct BucketsOnly {
+    session: Arc<dyn ObjectStoreRegistry>,
+}
+
+impl ObjectStoreRegistry for BucketsOnly {
+    fn register_store(&self, url: &Url, store: Arc<dyn ObjectStore>) -> Option<Arc<dyn ObjectStore>> {
+        self.session.register_store(url, store)
+    }
+
+    fn deregister_store(&self, url: &Url) -> Result<Arc<dyn ObjectStore>> {
+        self.session.deregister_store(url)
+    }
+
+    fn get_store(&self, url: &Url) -> Result<Arc<dyn ObjectStore>> {
+        match url.scheme() {
+            "file" => Err(Error::Malformed {
+                what: "a file of this table",
+                path: url.to_string(),
+                why: "it is a path of this machine, while the table lies in a bucket: such a path is not followed"
+                    .into(),
+            }
+            .into()),
+            _ => self.session.get_store(url),
+        }
+    }
 }
 
 #[derive(Debug)]

@@ -12,6 +12,7 @@ use iceberg_maintenance::catalog::{Catalog, CommitOutcome, LoadedTable, TableCom
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
     BeforeLoad(usize),
+    AfterLoad(usize),
     BeforeCommit(usize),
     AfterCommit(usize),
     /// Before the question whether a loaded table is still the current one.
@@ -86,7 +87,9 @@ impl fmt::Debug for HookedCatalog {
 impl Catalog for HookedCatalog {
     async fn load(&self, table: &TableName, runtime: &Arc<RuntimeEnv>) -> Result<LoadedTable, Error> {
         self.pass(Moment::BeforeLoad);
-        self.inner.load(table, runtime).await
+        let loaded = self.inner.load(table, runtime).await;
+        self.pass(Moment::AfterLoad);
+        loaded
     }
 
     async fn commit(
@@ -120,6 +123,18 @@ impl Catalog for HookedCatalog {
 
     async fn list_tables(&self, namespace: &[String], runtime: &Arc<RuntimeEnv>) -> Result<Vec<TableName>, Error> {
         self.inner.list_tables(namespace, runtime).await
+    }
+
+    async fn metadata_locations(
+        &self,
+        namespace: &[String],
+        runtime: &Arc<RuntimeEnv>,
+    ) -> Result<Option<Vec<(TableName, String)>>, Error> {
+        self.inner.metadata_locations(namespace, runtime).await
+    }
+
+    fn tables_may_share_files(&self) -> bool {
+        self.inner.tables_may_share_files()
     }
 
     async fn is_current(

@@ -20,6 +20,7 @@ mod java_behaviours;
 mod journal;
 mod kills;
 mod model;
+mod neighbours;
 mod property;
 mod proxy;
 mod pyiceberg;

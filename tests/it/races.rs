@@ -489,3 +489,30 @@ async fn two_expiries_at_once_do_no_harm() {
     assert_eq!(scene.gone(), scene.dead_without(&[1, 2]));
     scene.is_whole();
 }
+
+#[tokio::test]
+async fn files_that_another_run_removes_while_they_are_read_are_no_damage() {
+    for orphans in [false, true] {
+        let scene = Scene::new(|_| {});
+        // Another expiry of 1 and 2: its commit, and its deletes.
+        let (folder, gone) = (scene.folder.clone(), scene.dead_without(&[1, 2]));
+        let other = move |document: &mut Value| {
+            document["snapshots"].as_array_mut().unwrap().retain(|snapshot| snapshot["snapshot-id"] == 3);
+            document["snapshot-log"].as_array_mut().unwrap().retain(|entry| entry["snapshot-id"] == 3);
+        };
+        scene.at(Moment::AfterLoad(1), move || {
+            commit_edit(&folder, &other);
+            gone.iter().for_each(|file| drop(fs::remove_file(folder.join(file))));
+        });
+        let report = match orphans {
+            false => scene.expire().await,
+            true => {
+                let options = RemoveOrphanFiles::older_than(NOW_MS, NOW_MS);
+                let plan = scene.session.maintenance.plan_remove_orphan_files("own.t", &options).await;
+                plan.map(|plan| plan.report())
+            }
+        };
+        report.unwrap();
+        scene.is_whole();
+    }
+}

@@ -200,6 +200,8 @@ async fn files_that_hostile_metadata_of_a_local_table_names_stay() {
         }
         assert!(place.table().join("data/linked.parquet").is_symlink(), "{what}");
     }
+    let nul = |why: &String| why.contains("NUL: ") && !why.contains("does not exist");
+    assert!(!refusals.iter().any(nul), "no file has such a name: {refusals:#?}");
     assert!(expired > spellings as i64, "most of these tables can be maintained: {expired} runs, {refusals:#?}");
 }
 
@@ -292,6 +294,35 @@ async fn files_that_hostile_metadata_of_a_table_in_a_bucket_names_stay() {
     assert!(expired > 20, "most of these tables can be maintained: {expired} runs");
 }
 
+#[tokio::test]
+async fn metadata_of_a_table_in_a_bucket_leads_to_no_file_of_this_machine() {
+    let guard = tempfile::tempdir().unwrap();
+    let local = guard.path().canonicalize().unwrap();
+    for retained in [true, false] {
+        let table = Table { location: Some("s3://bucket/wh/t".into()), ..history("t") };
+        let bucket = WatchedStore::with_table(&table).await;
+        let newest = bucket.keys().await.into_iter().filter(|key| key.ends_with(".metadata.json")).max().unwrap();
+        let mut metadata: Value = serde_json::from_slice(&bucket.content(&newest).await).unwrap();
+        let snapshots = metadata["snapshots"].as_array_mut().unwrap();
+        let snapshot = if retained { snapshots.last_mut().unwrap() } else { snapshots.first_mut().unwrap() };
+        // A perfect copy of the manifest list: whoever follows the path finds nothing wrong.
+        let key = snapshot["manifest-list"].as_str().unwrap().trim_start_matches("s3://bucket/").to_string();
+        let copy = local.join("list.avro");
+        fs::write(&copy, bucket.content(&key).await).unwrap();
+        snapshot["manifest-list"] = format!("file://{}", copy.display()).into();
+        bucket.add(&newest, serde_json::to_vec(&metadata).unwrap()).await;
+        let session = Session::new(Some(chrono::Utc::now().timestamp_millis() + 10 * DAY_MS));
+        let store = Arc::new(bucket.clone());
+        session.context.register_object_store(&Url::parse("s3://bucket").unwrap(), store);
+        let outcome = session.metrics("CALL system.expire_snapshots('s3://bucket/wh/t')").await;
+        match retained {
+            true => assert!(outcome.unwrap_err().contains("a path of this machine")),
+            false => assert_eq!(outcome.unwrap()["skipped_missing_metadata_count"], 1),
+        }
+        assert!(copy.exists());
+    }
+}
+
 /// A plan as a run wrote it, with another header and other paths, under the name that its hash asks for.
 fn forge(plan: &Path, change: impl Fn(&mut Value), paths: &[String]) -> PathBuf {
     let reader = FileReader::try_new(fs::File::open(plan).unwrap(), None).unwrap();
@@ -347,13 +378,15 @@ async fn a_forged_journal_with_the_right_hash_deletes_nothing_outside_and_nothin
         let newest =
             own.keys().filter(|path| !dead(path)).filter(|path| path.ends_with(".metadata.json")).max().unwrap();
         paths.push(format!("file:{t}/{newest}"));
+        let hint = table.join("metadata/version-hint.text");
+        paths.push(format!("file:{}", hint.display()));
         paths.push(format!("file:{}/u/data/a.parquet", place.warehouse.display()));
         forge(&only_plan(&place), |header| header["external_allowed"] = json!(true), &paths);
         let before = place.others();
         let later = Session::new(Some(NOW_MS + 2 * DAY_MS));
         let metrics = later.metrics(&format!("CALL system.{call}('{t}')")).await;
         unchanged(&format!("{call}: {metrics:?}"), &before, &place.others()).unwrap();
-        assert!(place.is_whole() && table.join(newest).exists(), "{call}: {metrics:?}");
+        assert!(place.is_whole() && table.join(newest).exists() && hint.exists(), "{call}: {metrics:?}");
     }
 }
 

@@ -155,6 +155,10 @@ impl Catalog for FileSystemCatalog {
         self.warehouse()?.tables(namespace, &self.stores(runtime)).await
     }
 
+    fn tables_may_share_files(&self) -> bool {
+        false
+    }
+
     async fn is_current(&self, table: &TableName, loaded: &LoadedTable, runtime: &Arc<RuntimeEnv>) -> Result<bool> {
         let stores = self.stores(runtime);
         let known = loaded.metadata.metadata_location().rsplit('/').next().and_then(MetadataFileName::parse);

@@ -272,6 +272,23 @@ impl GlueCatalog {
     fn unreadable(&self, operation: &str, error: &serde_json::Error) -> Error {
         self.wrong(format!("its answer to {operation} can't be understood: {error}"))
     }
+
+    /// The Iceberg tables of a database.
+    async fn tables_in(&self, namespace: &[String]) -> Result<Vec<GlueTable>> {
+        let [database] = namespace else {
+            return Err(self.wrong(format!("it has no database {}", namespace.join("."))));
+        };
+        let mut tables = vec![];
+        for page in self.pages("GetTables", json!({"DatabaseName": database})).await? {
+            for table in self.page("GetTables", &page)?.table_list {
+                let table = GlueTable::parse(table.get()).map_err(|error| self.unreadable("GetTables", &error))?;
+                if table.kind() == Kind::IcebergTable {
+                    tables.push(table);
+                }
+            }
+        }
+        Ok(tables)
+    }
 }
 
 #[async_trait]
@@ -341,19 +358,21 @@ impl Catalog for GlueCatalog {
     }
 
     async fn list_tables(&self, namespace: &[String], _runtime: &Arc<RuntimeEnv>) -> Result<Vec<TableName>> {
-        let [database] = namespace else {
-            return Err(self.wrong(format!("it has no database {}", namespace.join("."))));
+        let name = |table: GlueTable| TableName { namespace: namespace.to_vec(), name: table.name().into() };
+        Ok(self.tables_in(namespace).await?.into_iter().map(name).collect())
+    }
+
+    async fn metadata_locations(
+        &self,
+        namespace: &[String],
+        _runtime: &Arc<RuntimeEnv>,
+    ) -> Result<Option<Vec<(TableName, String)>>> {
+        let tables = self.tables_in(namespace).await?;
+        let pointer = |table: GlueTable| {
+            let name = TableName { namespace: namespace.to_vec(), name: table.name().into() };
+            table.pointer().map(|pointer| (name, pointer.to_string()))
         };
-        let mut tables = vec![];
-        for page in self.pages("GetTables", json!({"DatabaseName": database})).await? {
-            for table in self.page("GetTables", &page)?.table_list {
-                let table = GlueTable::parse(table.get()).map_err(|error| self.unreadable("GetTables", &error))?;
-                if table.kind() == Kind::IcebergTable {
-                    tables.push(TableName { namespace: namespace.to_vec(), name: table.name().into() });
-                }
-            }
-        }
-        Ok(tables)
+        Ok(Some(tables.into_iter().filter_map(pointer).collect()))
     }
 
     async fn is_current(&self, table: &TableName, loaded: &LoadedTable, _runtime: &Arc<RuntimeEnv>) -> Result<bool> {

@@ -274,6 +274,20 @@ impl Catalog for SqlCatalog {
         Ok(names.into_iter().map(|name| TableName { namespace: namespace.to_vec(), name }).collect())
     }
 
+    async fn metadata_locations(
+        &self,
+        namespace: &[String],
+        _runtime: &Arc<RuntimeEnv>,
+    ) -> Result<Option<Vec<(TableName, String)>>> {
+        let Session { mut connection, version } = self.open().await?;
+        let joined = namespace.join(".");
+        let pointers = tables::pointers_in(&mut connection, version, &self.catalog_name, &joined).await;
+        let pointers = pointers.map_err(|error| self.error(&error))?;
+        connection.close().await;
+        let named = |(name, pointer)| (TableName { namespace: namespace.to_vec(), name }, pointer);
+        Ok(Some(pointers.into_iter().map(named).collect()))
+    }
+
     async fn is_current(&self, table: &TableName, loaded: &LoadedTable, _runtime: &Arc<RuntimeEnv>) -> Result<bool> {
         // A metadata file never changes: the same pointer is the same metadata.
         Ok(self.pointer(table).await? == loaded.version)

@@ -145,6 +145,30 @@ pub(super) async fn tables_in(
     Ok(texts(connection.rows(sql, &[catalog, namespace]).await?).collect())
 }
 
+/// A namespace's tables, without its views, and their pointers.
+pub(super) async fn pointers_in(
+    connection: &mut Connection,
+    version: SchemaVersion,
+    catalog: &str,
+    namespace: &str,
+) -> sqlx::Result<Vec<(String, String)>> {
+    let sql = match version {
+        SchemaVersion::V0 => {
+            "SELECT table_name, metadata_location FROM iceberg_tables WHERE catalog_name = $1 AND table_namespace = $2"
+        }
+        SchemaVersion::V1 => {
+            "SELECT table_name, metadata_location FROM iceberg_tables WHERE catalog_name = $1 AND table_namespace = $2 \
+             AND (iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
+        }
+    };
+    let rows = connection.rows(sql, &[catalog, namespace]).await?;
+    let pointer = |row: Vec<Option<String>>| match <[Option<String>; 2]>::try_from(row) {
+        Ok([Some(name), Some(pointer)]) => Some((name, pointer)),
+        _ => None,
+    };
+    Ok(rows.into_iter().filter_map(pointer).collect())
+}
+
 /// All namespaces that hold something or have properties, each as its parts joined with dots.
 pub(super) async fn namespaces(connection: &mut Connection, catalog: &str) -> sqlx::Result<BTreeSet<String>> {
     let of_tables = "SELECT DISTINCT table_namespace FROM iceberg_tables WHERE catalog_name = $1";

@@ -52,6 +52,8 @@ pub struct ExpireSnapshots {
     pub delete_external_files: bool,
     /// The table's metadata files bear a catalog's names, but no catalog owns the table.
     pub no_catalog: bool,
+    /// Go on although another table of the same catalog uses the location.
+    pub shared_location: bool,
     /// Refuse when a snapshot younger than this (ms) would expire, whichever rule lets it go.
     pub min_retention_ms: i64,
 }
@@ -68,6 +70,7 @@ impl Default for ExpireSnapshots {
             max_concurrent_deletes: None,
             delete_external_files: false,
             no_catalog: false,
+            shared_location: false,
             min_retention_ms: 0,
         }
     }
@@ -371,6 +374,7 @@ impl Procedure for ExpireSnapshotsProcedure {
                 max_concurrent_deletes: super::concurrency(&arguments),
                 delete_external_files: arguments.boolean("delete_external_files").unwrap_or(false),
                 no_catalog: arguments.boolean("no_catalog").unwrap_or(false),
+                shared_location: arguments.boolean("shared_location").unwrap_or(false),
                 min_retention_ms: floor,
             },
             output: arguments.output(),
@@ -520,6 +524,12 @@ const PARAMETERS: &[Parameter] = &[
         ParameterKind::Boolean,
         None,
         "the table's metadata files look like a catalog's, but no catalog owns the table",
+    ),
+    parameter(
+        "shared_location",
+        ParameterKind::Boolean,
+        None,
+        "go on although another table of the catalog uses the same location",
     ),
     parameter(
         "output",

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use datafusion::execution::TaskContext;
+use futures::FutureExt;
 use serde::Serialize;
 
 use super::ExpireSnapshots;
@@ -13,8 +14,10 @@ use crate::deletion::{DeletionPlan, Limits, NewestMetadata, check_limits, remove
 use crate::error::{Error, Result};
 use crate::journal::{OpenRun, PlannedRun, Unfinished};
 use crate::maintenance::RunContext;
+use crate::procedure::committing::plan_on_newest;
 use crate::procedure::recovery::RecoveryWindow;
 use crate::procedure::require_gc;
+use crate::procedure::shared_location::refuse_shared_location;
 use crate::reachability::{FileIdentity, ListedManifests, Reading, list_manifests};
 use crate::report::{FileKind, FileOutcome, FileStatus, Metrics, Operation, Report, SkipReason, as_quarantined};
 use crate::retention::{
@@ -225,7 +228,17 @@ pub(super) async fn plan(
     now_ms: i64,
     task: &Arc<TaskContext>,
 ) -> Result<ExpirePlan> {
-    let table = handle.load(&task.runtime_env()).await?;
+    let plan = |table| plan_on(table, handle.clone(), options, now_ms, task).boxed();
+    plan_on_newest(&handle, task, plan).await
+}
+
+async fn plan_on(
+    table: LoadedTable,
+    handle: TableHandle,
+    options: &ExpireSnapshots,
+    now_ms: i64,
+    task: &Arc<TaskContext>,
+) -> Result<ExpirePlan> {
     let task = &table.task(task);
     let stores = Stores::new(task.runtime_env());
     let metadata = table.metadata.clone();
@@ -281,6 +294,10 @@ pub(super) async fn plan(
     refuse_large_share(&table.name, &files, metrics.active_files_count, options.max_delete_fraction)?;
     let mut deletion = DeletionPlan::check(&table.name, files, roots, options.delete_external_files, &limits)?;
     deletion.preview(&stores).await?;
+    if deletion.planned() > 0 {
+        let permitted = options.shared_location;
+        notices.extend(refuse_shared_location(&handle, &table, None, permitted, task).await?);
+    }
     let until_ms = match options.delete_files && !options.quarantine {
         true => window.defer(&mut deletion, now_ms),
         false => None,

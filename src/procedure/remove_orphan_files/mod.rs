@@ -76,6 +76,8 @@ pub struct RemoveOrphanFiles {
     pub exclusive_location: bool,
     /// The table's metadata files bear a catalog's names, but no catalog owns the table, or it names the newest of these.
     pub no_catalog: bool,
+    /// Go on although another table of the same catalog uses the location.
+    pub shared_location: bool,
     /// Go on although the store's clock and the system's are more than 15 minutes apart.
     pub ignore_clock_difference: bool,
     /// Also delete what lies in the table's location but neither where the table writes nor beside live files of it.
@@ -104,6 +106,7 @@ impl RemoveOrphanFiles {
             allow_missing_files: false,
             exclusive_location: false,
             no_catalog: false,
+            shared_location: false,
             ignore_clock_difference: false,
             include_foreign: false,
         }
@@ -193,6 +196,7 @@ impl Procedure for RemoveOrphanFilesProcedure {
                 allow_missing_files: arguments.boolean("allow_missing_files").unwrap_or(false),
                 exclusive_location: arguments.boolean("exclusive_location").unwrap_or(false),
                 no_catalog: arguments.boolean("no_catalog").unwrap_or(false),
+                shared_location: arguments.boolean("shared_location").unwrap_or(false),
                 ignore_clock_difference: arguments.boolean("ignore_clock_difference").unwrap_or(false),
                 include_foreign: arguments.boolean("include_foreign").unwrap_or(false),
                 ..RemoveOrphanFiles::older_than(cutoff(&arguments, options)?, arguments.now_ms)
@@ -359,6 +363,12 @@ const PARAMETERS: &[Parameter] = &[
         ParameterKind::Boolean,
         None,
         "the table's metadata files look like a catalog's, but no catalog owns the table, or it names the newest of these",
+    ),
+    parameter(
+        "shared_location",
+        ParameterKind::Boolean,
+        None,
+        "go on although another table of the catalog uses the same location",
     ),
     parameter(
         "ignore_clock_difference",

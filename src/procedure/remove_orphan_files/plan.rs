@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use datafusion::execution::TaskContext;
+use futures::FutureExt;
 use serde::Serialize;
 
 use super::RemoveOrphanFiles;
@@ -20,8 +21,10 @@ use crate::deletion::{DeletionPlan, Limits, NewestMetadata, check_limits, remove
 use crate::error::{Error, Result};
 use crate::journal::{JournalFiles, OpenRun, PlannedRun, Unfinished};
 use crate::maintenance::RunContext;
+use crate::procedure::committing::plan_on_newest;
 use crate::procedure::recovery::RecoveryWindow;
 use crate::procedure::require_gc;
+use crate::procedure::shared_location::refuse_shared_location;
 use crate::reachability::FileIdentity;
 use crate::report::{FileOutcome, FileStatus, Metrics, Operation, Report, SkipReason, as_quarantined};
 use crate::storage::{ListingMode, Stores};
@@ -157,7 +160,16 @@ impl Summary {
 
 /// Plans a removal of orphans. Reads, never writes.
 pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, context: &RunContext) -> Result<OrphanPlan> {
-    let table = handle.load(&context.task.runtime_env()).await?;
+    let plan = |table| plan_on(table, handle.clone(), options, context).boxed();
+    plan_on_newest(&handle, &context.task, plan).await
+}
+
+async fn plan_on(
+    table: LoadedTable,
+    handle: TableHandle,
+    options: &RemoveOrphanFiles,
+    context: &RunContext,
+) -> Result<OrphanPlan> {
     let context = &context.for_table(&table);
     let task = &context.task;
     let stores = Stores::new(task.runtime_env());
@@ -180,7 +192,7 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
         true => Unfinished::on_the_way(&table, &handle, context).await?,
         false => Unfinished::default(),
     };
-    let mut newest = references.newest_metadata(handle, task, identity.clone(), table.clone());
+    let mut newest = references.newest_metadata(handle.clone(), task, identity.clone(), table.clone());
     newest.spare_live_files(search.orphans.as_mut()).await?;
     search.orphans.as_mut().retain(|file| file.status != FileStatus::Spared(SkipReason::LiveAgain));
 
@@ -228,8 +240,12 @@ pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, conte
     let name = seen.name.clone();
     let deletion = DeletionPlan::check(&name, orphans, metadata.roots(rules), false, &limits)?;
     check_limits(&name, deletion.planned() + unfinished.planned(), &limits)?;
-    let mut deletion = deletion.keeping_folder(scope.folder);
+    let mut deletion = deletion.keeping_folder(scope.folder.clone());
     deletion.preview(&stores).await?;
+    if deletion.planned() > 0 {
+        let (folder, permitted) = (Some(&scope.folder), options.shared_location);
+        notices.extend(refuse_shared_location(&handle, newest.seen(), folder, permitted, task).await?);
+    }
     let until_ms = if options.quarantine { None } else { window.defer(&mut deletion, now_ms) };
     notices.extend(until_ms.map(RecoveryWindow::notice));
     let (max_concurrent_deletes, task) = (options.max_concurrent_deletes, Arc::clone(task));

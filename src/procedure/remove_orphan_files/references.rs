@@ -170,8 +170,6 @@ impl References {
             sample: Sample::default(),
             own_folders: OwnFolders::of(&table.metadata, rules),
         };
-        let folder = table.metadata.location().child("metadata");
-        collected.live.insert(&folder.child(VERSION_HINT).to_text(), NamedBy::Metadata, false)?;
         collected.add(&table.metadata, Reading::Strict, task).await?;
         let (stores, own) = (Stores::new(task.runtime_env()), TableIdentity::of(&table.metadata));
         for file in &table.other_metadata_locations {

@@ -8,10 +8,13 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
+use futures::FutureExt;
 
+use super::committing::plan_on_newest;
 use super::remove_orphan_files::{self, RemoveOrphanFiles};
+use super::shared_location::refuse_shared_location;
 use super::{Arguments, BoundCall, CallOutcome, Parameter, ParameterKind, Procedure, parameter, require_gc};
-use crate::catalog::TableHandle;
+use crate::catalog::{LoadedTable, TableHandle};
 use crate::deletion::Limits;
 use crate::error::Result;
 use crate::journal::{RunId, Unfinished, Which};
@@ -33,6 +36,7 @@ struct UnfinishedRunsCall {
     table: String,
     which: Which,
     limits: Limits,
+    shared_location: bool,
     output: Output,
     dry_run: bool,
     described: String,
@@ -48,6 +52,7 @@ impl UnfinishedRunsCall {
                 max_delete_count: arguments.integer("max_delete_count").map(i64::unsigned_abs),
                 ..Default::default()
             },
+            shared_location: arguments.boolean("shared_location").unwrap_or(false),
             output: arguments.output(),
             dry_run: arguments.boolean("dry_run").unwrap_or(false),
             described: arguments.describe(),
@@ -118,29 +123,52 @@ impl BoundCall for UnfinishedRunsCall {
     async fn run(&self, context: RunContext) -> Result<CallOutcome> {
         let started = Instant::now();
         let handle = context.maintenance.resolve(&self.table)?;
-        let table = handle.load(&context.task.runtime_env()).await?;
-        require_gc(&table, "delete the files of earlier runs")?;
-        let mut unfinished = Unfinished::of(&table, &handle, &self.which, &self.limits, &context).await?;
-        for (run, began_ms) in unfinished.orphan_runs().collect::<Vec<_>>() {
-            unfinished.spare_all_but(&run, &still_orphans(&handle, began_ms, &context).await?);
-        }
+        let plan = |table| self.plan(table, &handle, &context).boxed();
+        let (table, unfinished, notice) = plan_on_newest(&handle, &context.task, plan).await?;
         let finished = match self.dry_run {
             true => unfinished.preview(),
             false => unfinished.finish(self.operation, &context).await?,
         };
         let retained_snapshots_count = table.metadata.snapshots().len() as u64;
         let metrics = Metrics { dry_run: self.dry_run, retained_snapshots_count, ..Default::default() };
-        let (operation, notices) = (self.operation, table.notices);
+        let (operation, mut notices) = (self.operation, table.notices);
+        notices.extend(notice);
         let mut report = Report { operation, table: table.name, metrics, files: vec![], snapshots: vec![], notices };
         report.absorb(finished);
         CallOutcome::of_report(report, self.output, started)
     }
 }
 
+impl UnfinishedRunsCall {
+    /// What is left of the runs, checked against this metadata, and what there is to say of it.
+    async fn plan(
+        &self,
+        table: LoadedTable,
+        handle: &TableHandle,
+        context: &RunContext,
+    ) -> Result<(LoadedTable, Unfinished, Option<String>)> {
+        require_gc(&table, "delete the files of earlier runs")?;
+        let mut unfinished = Unfinished::of(&table, handle, &self.which, &self.limits, context).await?;
+        for (run, began_ms) in unfinished.orphan_runs().collect::<Vec<_>>() {
+            unfinished.spare_all_but(&run, &still_orphans(handle, began_ms, context).await?);
+        }
+        let notice = match unfinished.planned() {
+            0 => None,
+            _ => refuse_shared_location(handle, &table, None, self.shared_location, &context.task).await?,
+        };
+        Ok((table, unfinished, notice))
+    }
+}
+
 /// The files that are orphans now, by all that a removal of orphans asks for: that they were once is not enough.
 async fn still_orphans(handle: &TableHandle, began_ms: i64, context: &RunContext) -> Result<HashSet<String>> {
     let now_ms = context.maintenance.now_ms();
-    let options = RemoveOrphanFiles { include_foreign: true, ..RemoveOrphanFiles::older_than(began_ms, now_ms) };
+    // The call looks itself whether another table uses the location.
+    let options = RemoveOrphanFiles {
+        include_foreign: true,
+        shared_location: true,
+        ..RemoveOrphanFiles::older_than(began_ms, now_ms)
+    };
     let plan = remove_orphan_files::plan(handle.clone(), &options, context).await?;
     let waits = [SkipReason::Deferred, SkipReason::AwaitsPurge, SkipReason::Recoverable].map(FileStatus::Spared);
     let is_orphan = |file: &&FileOutcome| file.status == FileStatus::Planned || waits.contains(&file.status);
@@ -158,10 +186,16 @@ pub(super) const RUN: Parameter = Parameter {
 pub(super) const DRY_RUN: Parameter = parameter("dry_run", ParameterKind::Boolean, None, "report, change nothing");
 pub(super) const MAX_DELETE_COUNT: Parameter =
     parameter("max_delete_count", ParameterKind::Integer(0), None, "refuse a run that has more files than this left");
+pub(super) const SHARED_LOCATION: Parameter = parameter(
+    "shared_location",
+    ParameterKind::Boolean,
+    None,
+    "go on although another table of the catalog uses the same location",
+);
 pub(super) const OUTPUT: Parameter =
     parameter("output", ParameterKind::Choice(&["metrics", "columns", "files"]), None, "which rows to return");
 
-const RESUME_PARAMETERS: &[Parameter] = &[TABLE, RUN, DRY_RUN, MAX_DELETE_COUNT, OUTPUT];
+const RESUME_PARAMETERS: &[Parameter] = &[TABLE, RUN, DRY_RUN, MAX_DELETE_COUNT, SHARED_LOCATION, OUTPUT];
 
 const PURGE_PARAMETERS: &[Parameter] = &[
     TABLE,
@@ -169,5 +203,6 @@ const PURGE_PARAMETERS: &[Parameter] = &[
     parameter("ignore_window", ParameterKind::Boolean, None, "also files whose recovery window has not passed"),
     DRY_RUN,
     MAX_DELETE_COUNT,
+    SHARED_LOCATION,
     OUTPUT,
 ];
