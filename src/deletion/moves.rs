@@ -88,6 +88,11 @@ pub(super) async fn move_object(store: &dyn ObjectStore, from: &Path, to: &Path)
                 store.copy(from, to).await.map_err(|error| failed("copying it", error))?;
             }
         }
+        // Another run moved or deleted it meanwhile.
+        Err(StoreError::NotFound { .. }) => {
+            let moved = head(store, to).await.map_err(|error| failed("looking for its copy", error))?;
+            return Ok(moved.map(|_| ()));
+        }
         Err(error) => return Err(failed("copying it", error)),
     }
     let copy = head(store, to).await.map_err(|error| failed("looking at its copy", error))?;

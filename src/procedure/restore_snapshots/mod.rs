@@ -112,9 +112,9 @@ impl RestoreSnapshotsCall {
             attempt += 1;
             let (name, retries) = (plan.table.name.clone(), retries(&plan.table.metadata));
             let why = match plan.commit(context).await? {
-                CommitOutcome::Committed { mut notices, .. } => {
+                CommitOutcome::Committed { metadata_location, mut notices } => {
                     let restored = done(vec![]);
-                    notices.extend(plan.confirm(&self.run, context).await?);
+                    notices.extend(plan.confirm(&self.run, &metadata_location, context).await?);
                     return Ok(Restored { notices, ..restored });
                 }
                 CommitOutcome::Unknown(why) => return Err(Error::CommitUnknown { table: name, why }),
@@ -160,13 +160,21 @@ impl RestorePlan {
     }
 
     /// Looks at the table after the commit, and at the files once more. The run is then closed: nobody deletes its files.
-    async fn confirm(self, run: &RunId, context: &RunContext) -> Result<Vec<String>> {
+    async fn confirm(self, run: &RunId, committed: &str, context: &RunContext) -> Result<Vec<String>> {
         let newest = self.handle.load(&context.task.runtime_env()).await?;
-        if let Some(why) = self.commit.contradicted_by(&newest.metadata) {
+        let changed = self.commit.contradicted_by(&newest.metadata);
+        let came_after = newest.metadata.metadata_log().iter().any(|entry| entry.metadata_file == committed);
+        if let Some(why) = changed.as_ref().filter(|_| !came_after) {
             return Err(Error::CommitUnknown { table: newest.name, why: format!("the newest metadata {why}") });
         }
         let mut open = OpenRun::take_up(self.journal.clone(), &self.run, &self.record, Writer::new(context));
         let noted = open.close(Stage::Restored, Operation::RestoreSnapshots).await;
+        if let Some(why) = changed {
+            let again = format!(
+                "run {run} was put back in {committed}, but another commit has come since: the newest metadata {why}"
+            );
+            return Ok(vec![again]);
+        }
         // A run of another tool may have deleted files between the look and the commit.
         let context = &context.for_table(&self.table);
         refuse_missing_files(&self.handle, &self.table, &self.commit, run, context).await?;

@@ -185,7 +185,13 @@ impl Work {
 /// True for an end that a call or a writer may come to because others were faster. Anything else is a false alarm.
 pub fn is_good(end: &str) -> bool {
     const ENDS: [&str; 3] = ["done", "void", "its snapshot expired"];
-    const ERRORS: [&str; 2] = ["Run it again", "which files are live is unknown, so nothing is deleted"];
+    // The others are of runs that are put back or returned while they are being deleted.
+    const ERRORS: [&str; 4] = [
+        "Run it again",
+        "are being deleted, so its snapshots can't be put back",
+        "files that its snapshots need are gone",
+        "has nothing in quarantine",
+    ];
     ENDS.contains(&end) || ERRORS.iter().any(|error| end.contains(error))
 }
 

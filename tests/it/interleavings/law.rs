@@ -26,7 +26,7 @@ pub type Needs = BTreeMap<i64, BTreeSet<String>>;
 /// Follows what happens to a table.
 pub struct Law {
     needs: Arc<Needs>,
-    /// The actors that commit nothing but expiries.
+    /// The actors that only take out of the metadata.
     maintenance: Vec<bool>,
     present: BTreeSet<String>,
     newest: Newest,

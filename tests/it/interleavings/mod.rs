@@ -30,6 +30,12 @@ const RESUME: &str = "CALL system.resume_maintenance(table => 's3://bucket/wh/t'
 const DEFER: &str = "CALL system.expire_snapshots(table => 's3://bucket/wh/t', deferred => '14d')";
 const PURGE: &str = "CALL system.purge_deferred_files(table => 's3://bucket/wh/t', ignore_window => true)";
 
+const RESTORE: &str = "CALL system.restore_snapshots(table => 's3://bucket/wh/t', run => 'RUN')";
+const QUARANTINE: &str = "CALL system.expire_snapshots(table => 's3://bucket/wh/t', quarantine => true)";
+const QUARANTINE_ORPHANS: &str = "CALL system.remove_orphan_files(table => 's3://bucket/wh/t', quarantine => true)";
+const RETURN: &str = "CALL system.restore_quarantined_files(table => 's3://bucket/wh/t', run => 'RUN')";
+const PURGE_QUARANTINE: &str = "CALL system.purge_quarantined_files(table => 's3://bucket/wh/t', run => 'RUN')";
+
 const APPEND: Change = |history| _ = history.append(LATER_MS, ["d"]);
 const OVERWRITE: Change = |history| _ = history.overwrite(LATER_MS, ["c"], ["e"]);
 const DELETE: Change = |history| _ = history.delete_files(LATER_MS, ["b"]);
@@ -124,6 +130,28 @@ fn deferred_files_that_are_purged_while_others_run() {
 }
 
 #[test]
+fn snapshots_that_are_put_back_while_others_run() {
+    let deferred = [Before::Ran(DEFER)];
+    let explored = pair("restore, purge", &deferred, Acts::Calls(RESTORE), Acts::Calls(PURGE));
+    let done = |end: &str| explored.ends.get(end).copied().unwrap_or(0);
+    assert!(done("0: done") > 0 && done("1: done") > 0, "each comes first in some orders: {explored:?}");
+    pair("restore twice", &deferred, Acts::Calls(RESTORE), Acts::Calls(RESTORE));
+    pair("restore, expiry", &deferred, Acts::Calls(RESTORE), Acts::Calls(EXPIRE));
+    pair("restore, orphans", &deferred, Acts::Calls(RESTORE), Acts::Calls(REMOVE_ORPHANS));
+    pair("restore, changes", &deferred, Acts::Calls(RESTORE), Acts::Writes(FILES));
+}
+
+#[test]
+fn files_in_quarantine_while_others_run() {
+    pair("quarantine, rollback", &[], Acts::Calls(QUARANTINE), Acts::Writes(&[ROLL_BACK]));
+    pair("quarantine twice", &[], Acts::Calls(QUARANTINE), Acts::Calls(QUARANTINE_ORPHANS));
+    let quarantined = [Before::Ran(QUARANTINE)];
+    pair("return, purge", &quarantined, Acts::Calls(RETURN), Acts::Calls(PURGE_QUARANTINE));
+    pair("return, orphans", &quarantined, Acts::Calls(RETURN), Acts::Calls(REMOVE_ORPHANS));
+    pair("restore, purge of quarantine", &quarantined, Acts::Calls(RESTORE), Acts::Calls(PURGE_QUARANTINE));
+}
+
+#[test]
 fn two_runs_a_writer_and_a_reader() {
     let everybody = |one, other| vec![Acts::Calls(one), Acts::Calls(other), Acts::Writes(MANY), Acts::Reads];
     explore(&Scene::new("two expiries in a crowd", &[], everybody(EXPIRE, EXPIRE)), CROWD);
@@ -159,6 +187,10 @@ fn a_store_that_lies_once() {
         (vec![], REMOVE_ORPHANS),
         (vec![Before::RanWithoutDeletes(EXPIRE)], RESUME),
         (vec![Before::Ran(DEFER)], PURGE),
+        (vec![Before::Ran(DEFER)], RESTORE),
+        (vec![], QUARANTINE),
+        (vec![Before::Ran(QUARANTINE)], RETURN),
+        (vec![Before::Ran(QUARANTINE)], PURGE_QUARANTINE),
     ] {
         let scene = Scene::new(statement, &before, vec![Acts::Calls(statement)]);
         let honest = scene.play(Choices::Given(vec![]));

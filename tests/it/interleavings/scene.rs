@@ -32,7 +32,7 @@ const STRAYS: [&str; 2] = ["wh/t/data/stray-1.parquet", "wh/t/metadata/stray-2.a
 
 /// Who meets at the table.
 pub enum Acts {
-    /// A maintenance statement.
+    /// A maintenance statement; `RUN` in it is the run that was done before.
     Calls(&'static str),
     /// A writer makes these changes.
     Writes(&'static [Change]),
@@ -66,7 +66,7 @@ pub struct Scene {
 
 #[derive(Clone)]
 enum Plays {
-    Calls(&'static str),
+    Calls(String),
     Writes(Vec<Commit>),
     Reads,
 }
@@ -126,9 +126,10 @@ impl Scene {
     pub fn new(name: impl Into<String>, before: &[Before], acts: Vec<Acts>) -> Self {
         let mut history = history();
         let mut contents = runtime(|| {}).block_on(after(history.table(), before));
+        let run = run_in(&contents);
         let mut late = false;
         let plays = |acts| match acts {
-            Acts::Calls(statement) => Plays::Calls(statement),
+            Acts::Calls(statement) => Plays::Calls(statement.replace("RUN", &run)),
             Acts::Writes(changes) => Plays::Writes(commits(&mut history, changes)),
             Acts::WritesLate(changes) => {
                 let mut commits = commits(&mut history, changes);
@@ -164,7 +165,9 @@ impl Scene {
     /// Plays the scene once, with a lie to every actor.
     pub fn play_with(&self, choices: Choices, lies: Option<LiesAt>) -> Played {
         let scheduler = Scheduler::new(self.actors.len(), choices);
-        let is_maintenance = self.actors.iter().map(|actor| matches!(actor, Plays::Calls(_))).collect();
+        let only_removes = |call: &String| !call.contains("restore_snapshots");
+        let is_maintenance = |actor: &Plays| matches!(actor, Plays::Calls(call) if only_removes(call));
+        let is_maintenance = self.actors.iter().map(is_maintenance).collect();
         let law = Arc::new(Mutex::new(Law::new(self.needs.clone(), is_maintenance, self.late, &self.contents)));
         let objects = Arc::new(self.objects.fork());
         let now_ms = Utc::now().timestamp_millis();
@@ -214,11 +217,17 @@ async fn after(table: &Table, before: &[Before]) -> BTreeMap<String, Bytes> {
     contents
 }
 
+/// The run whose plan is in the journal, if there is one.
+fn run_in(contents: &BTreeMap<String, Bytes>) -> String {
+    let names = contents.keys().filter_map(|key| key.rsplit_once("/_maintenance/"));
+    names.filter_map(|(_, name)| name.split_once(".plan")).map(|(run, _)| run.to_string()).next().unwrap_or_default()
+}
+
 /// Plays one actor's part, and says how it ended.
 async fn act(plays: Plays, store: ActorStore, needs: Arc<Needs>, now_ms: i64, at_once: usize) -> String {
     let (actor, scheduler) = (store.actor, store.scheduler.clone());
     let end = match plays {
-        Plays::Calls(statement) => match session(Arc::new(store), now_ms, at_once).run(statement).await {
+        Plays::Calls(statement) => match session(Arc::new(store), now_ms, at_once).run(&statement).await {
             Ok(_) => "done".to_string(),
             Err(error) => error,
         },

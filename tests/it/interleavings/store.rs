@@ -26,6 +26,8 @@ pub enum Request {
     Read(String),
     Write(String),
     Delete(String),
+    /// From one key to another.
+    Copy(String, String),
     /// All keys below a folder.
     List(String),
     /// The keys right in a folder.
@@ -37,6 +39,8 @@ impl Request {
     pub fn depends_on(&self, other: &Self) -> bool {
         use Request::*;
         match (self, other) {
+            (Copy(from, to), _) => Read(from.clone()).depends_on(other) || Write(to.clone()).depends_on(other),
+            (_, Copy(..)) => other.depends_on(self),
             (Read(_) | List(_) | ListFolder(_), Read(_) | List(_) | ListFolder(_)) => false,
             (Read(_) | List(_) | ListFolder(_), _) => other.depends_on(self),
             (Write(key) | Delete(key), Read(other)) => key == other,
@@ -61,6 +65,7 @@ impl fmt::Display for Request {
             Self::Read(key) => write!(f, "read {key}"),
             Self::Write(key) => write!(f, "write {key}"),
             Self::Delete(key) => write!(f, "delete {key}"),
+            Self::Copy(from, to) => write!(f, "copy {from} to {to}"),
             Self::List(folder) => write!(f, "list {folder}/**"),
             Self::ListFolder(folder) => write!(f, "list {folder}/*"),
         }
@@ -245,8 +250,17 @@ impl ObjectStore for ActorStore {
         self.listed(Request::ListFolder(folder(prefix)), self.objects.list_with_delimiter(prefix)).await
     }
 
-    async fn copy_opts(&self, _: &Path, to: &Path, _: CopyOptions) -> Result<()> {
-        unimplemented!("no actor copies to {to}")
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        match self.turn(Request::Copy(from.to_string(), to.to_string())).await {
+            None => {
+                self.objects.copy_opts(from, to, options).await?;
+                let content = self.objects.get(to).await?.bytes().await?;
+                self.law.lock().unwrap().is_written(self.actor, to.as_ref(), &content);
+                Ok(())
+            }
+            Some(Lie::Outdated) => Err(missing(from)),
+            Some(Lie::Empty) => Ok(()),
+        }
     }
 
     async fn rename_opts(&self, _: &Path, to: &Path, _: RenameOptions) -> Result<()> {
