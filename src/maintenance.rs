@@ -221,7 +221,7 @@ impl Maintenance {
     /// Everything that would stop the expiry before its commit.
     pub async fn plan_expire_snapshots(&self, table: &str, options: &ExpireSnapshots) -> Result<ExpirePlan> {
         let context = self.context()?;
-        expire_snapshots::plan(self.resolve(table)?, options, self.now_ms(), &context.task).await
+        expire_snapshots::plan(self.resolve(table)?, options, None, self.now_ms(), &context.task).await
     }
 
     /// Plans, commits and deletes; plans again when another writer wins the race for the commit.
@@ -232,7 +232,7 @@ impl Maintenance {
     /// Whatever stopped the run; see [`Error`].
     pub async fn expire_snapshots(&self, table: &str, options: &ExpireSnapshots) -> Result<Report> {
         let (handle, options, context) = (self.resolve(table)?, options.clone(), self.context()?);
-        detached(context.clone(), async move { expire_snapshots::run(handle, &options, &context).await }).await
+        detached(context.clone(), async move { expire_snapshots::run(handle, &options, None, &context).await }).await
     }
 
     /// Commits a plan through the table's own catalog.
@@ -275,7 +275,7 @@ impl Maintenance {
     /// # Errors
     /// Everything that would stop the removal before its first delete.
     pub async fn plan_remove_orphan_files(&self, table: &str, options: &RemoveOrphanFiles) -> Result<OrphanPlan> {
-        remove_orphan_files::plan(self.resolve(table)?, options, &self.context()?).await
+        remove_orphan_files::plan(self.resolve(table)?, options, None, &self.context()?).await
     }
 
     /// Deletes the orphans of a plan, each checked again against the newest metadata.

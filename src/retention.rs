@@ -21,7 +21,7 @@ mod protection;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use protection::STREAMING_CHECKPOINT_MAX_AGE_MS;
 
@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::table::{MAIN_BRANCH, RefKind, Snapshot, SnapshotRef, TableMetadata};
 
 /// What a call asks for. The default asks for the table's own policy.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetentionPolicy {
     /// Snapshots older than this (ms since the epoch) may expire: the age limit of this call.
     pub older_than_ms: Option<i64>,
@@ -120,6 +120,8 @@ pub enum Reason {
     },
     /// Stays: the call names the snapshots to expire, and this is none of them.
     NotListed,
+    /// Stays: a stored plan is executed, and it is not in there.
+    NotPlanned,
     /// Goes: an ancestor of this branch, too old and beyond the minimum.
     OldOnBranch {
         /// A branch that has it among its ancestors.
@@ -161,6 +163,7 @@ impl fmt::Display for Reason {
                 write!(f, "protected: leads from the branch to the streaming checkpoint of job {job}")
             }
             Reason::NotListed => f.write_str("not among snapshot_ids"),
+            Reason::NotPlanned => f.write_str("not in the plan that is executed"),
             Reason::OldOnBranch { branch } => {
                 write!(f, "older than the age limit of branch {branch} and beyond its minimum")
             }

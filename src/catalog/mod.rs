@@ -430,7 +430,8 @@ fn at_location(location: &str) -> TableHandle {
     TableHandle::new(Arc::new(FileSystemCatalog::default()), name)
 }
 
-fn absolute(table: &str) -> Result<String> {
+/// A location as it is, and a relative path from the working directory.
+pub(crate) fn absolute(table: &str) -> Result<String> {
     if table.starts_with('/') || !crate::table::location::split(table).scheme.is_empty() {
         return Ok(table.to_string());
     }

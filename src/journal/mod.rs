@@ -10,6 +10,7 @@
 
 mod frame;
 mod names;
+mod plan_file;
 mod record;
 mod unfinished;
 
@@ -21,6 +22,7 @@ use datafusion::execution::TaskContext;
 
 pub(crate) use names::{ContentHash, FileName, RunId, Stage};
 use names::{FOLDER, QUARANTINE};
+pub(crate) use plan_file::PlanFile;
 pub(crate) use record::{NotedStatus, OutcomeHeader, RunHeader, RunOutcome, RunRecord, decode_outcome};
 pub(crate) use unfinished::{Finished, Unfinished, Which, no_such_run, refuse_other_table};
 
@@ -262,6 +264,33 @@ pub(crate) struct PlannedRun<'a> {
     pub quarantine: bool,
 }
 
+impl PlannedRun<'_> {
+    /// The plan as it is written.
+    fn record(self, run: RunId, writer: &Writer) -> RunRecord {
+        let metadata = &self.table.metadata;
+        let is_noted =
+            |file: &&FileOutcome| matches!(file.status, FileStatus::Planned | FileStatus::Spared(SkipReason::Deferred));
+        let noted = self.files.iter().filter(is_noted).cloned();
+        let files: Vec<_> = noted.map(|file| FileOutcome { status: FileStatus::Planned, ..file }).collect();
+        let header = RunHeader {
+            format: RunHeader::FORMAT,
+            run,
+            operation: self.operation,
+            table: self.table.name.clone(),
+            table_uuid: metadata.table_uuid().map(Into::into),
+            location: metadata.location().to_text(),
+            base_metadata_location: metadata.metadata_location().into(),
+            began_ms: writer.now_ms,
+            until_ms: self.until_ms,
+            external_allowed: self.external_allowed,
+            quarantine: self.quarantine,
+            run_by: writer.run_by.clone(),
+            product_version: env!("CARGO_PKG_VERSION").into(),
+        };
+        RunRecord { header, files, removed: self.removed }
+    }
+}
+
 /// A run whose plan is in the journal, and whose outcome is not.
 #[derive(Debug)]
 pub(crate) struct OpenRun {
@@ -316,42 +345,25 @@ impl OpenRun {
     ) -> Result<Option<Self>> {
         let writer = Writer::new(context);
         let journal = Journal::of(planned.table, task)?;
-        let (run, metadata) = (RunId::new(writer.now_ms), &planned.table.metadata);
-        let is_noted =
-            |file: &&FileOutcome| matches!(file.status, FileStatus::Planned | FileStatus::Spared(SkipReason::Deferred));
-        let noted = planned.files.iter().filter(is_noted).cloned();
-        let files: Vec<_> = noted.map(|file| FileOutcome { status: FileStatus::Planned, ..file }).collect();
-        let header = RunHeader {
-            format: RunHeader::FORMAT,
-            run: run.clone(),
-            operation: planned.operation,
-            table: planned.table.name.clone(),
-            table_uuid: metadata.table_uuid().map(Into::into),
-            location: metadata.location().to_text(),
-            base_metadata_location: metadata.metadata_location().into(),
-            began_ms: writer.now_ms,
-            until_ms: planned.until_ms,
-            external_allowed: planned.external_allowed,
-            quarantine: planned.quarantine,
-            run_by: writer.run_by.clone(),
-            product_version: env!("CARGO_PKG_VERSION").into(),
-        };
-        let places = files.iter().enumerate().map(|(at, file)| (file.path.clone(), at)).collect();
-        let content = RunRecord { header, files, removed: planned.removed }.encode()?;
-        let (until_ms, hash) = (planned.until_ms, ContentHash::of(&content));
+        let (table, until_ms, quarantine) = (planned.table, planned.until_ms, planned.quarantine);
+        let run = RunId::new(writer.now_ms);
+        let record = planned.record(run.clone(), &writer);
+        let places = record.files.iter().enumerate().map(|(at, file)| (file.path.clone(), at)).collect();
+        let content = record.encode()?;
+        let hash = ContentHash::of(&content);
         let plan = FileName::Plan { run: run.clone(), until_ms, hash };
         let written_at_ms = chrono::Utc::now().timestamp_millis();
         let written = journal.write(&plan, content).await;
         match written {
-            Err(error) if error.is_refusal() && planned.until_ms.is_none() && !planned.quarantine => {
+            Err(error) if error.is_refusal() && until_ms.is_none() && !quarantine => {
                 let notice = format!("the store takes no journal, so this run can't be resumed or undone: {error}");
-                tracing::warn!(table = planned.table.name, "{notice}");
+                tracing::warn!(table = table.name, "{notice}");
                 context.maintenance.notify(&notice);
                 return Ok(None);
             }
-            written => written.map_err(|error| cannot_be_written(planned.table, &error))?,
+            written => written.map_err(|error| cannot_be_written(table, &error))?,
         }
-        tracing::info!(table = planned.table.name, run = %run, "the plan is in the journal");
+        tracing::info!(table = table.name, run = %run, "the plan is in the journal");
         Ok(Some(Self { journal, run, plan: Some(plan), number: 1, places, writer, until_ms, written_at_ms }))
     }
 

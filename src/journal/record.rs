@@ -92,7 +92,7 @@ fn utf8(name: &str, nullable: bool) -> Field {
     Field::new(name, DataType::Utf8, nullable)
 }
 
-fn plan_fields() -> Vec<Field> {
+pub(super) fn plan_fields() -> Vec<Field> {
     vec![
         utf8("field", false),
         utf8("name", true),
@@ -115,7 +115,7 @@ impl RunRecord {
         write(&self.header, plan_fields(), self.columns())
     }
 
-    fn columns(&self) -> Vec<ArrayRef> {
+    pub(super) fn columns(&self) -> Vec<ArrayRef> {
         let (mut fields, mut names, mut kinds) = (StringBuilder::new(), StringBuilder::new(), StringBuilder::new());
         let (mut sizes, mut snapshots) = (Int64Builder::new(), Int64Builder::new());
         let mut modified = TimestampMillisecondBuilder::new().with_timezone("UTC");
@@ -158,31 +158,37 @@ impl RunRecord {
     /// [`Error::Malformed`] when it is cut short, edited, of another layout, or none.
     pub(crate) fn decode(path: &str, bytes: &[u8], hash: Option<&ContentHash>) -> Result<Self> {
         let (header, batches): (RunHeader, _) = read(path, bytes, hash, &plan_fields())?;
-        let (mut files, mut removed) = (vec![], vec![]);
-        for batch in &batches {
-            let text = |column: usize, row| optional_text(batch, column, row);
-            let long = |column: usize, row| optional_long(batch, column, row);
-            for row in 0..batch.num_rows() {
-                let field = text(0, row).unwrap_or_default();
-                if field != FILE {
-                    let (name, json) = (text(1, row).map(Into::into), text(7, row).unwrap_or_default().into());
-                    removed.push(MetadataPart { field: field.into(), name, json });
-                    continue;
-                }
-                let times = batch.column(4).as_primitive::<TimestampMillisecondType>();
-                files.push(FileOutcome {
-                    path: text(1, row).unwrap_or_default().into(),
-                    kind: text(2, row).and_then(FileKind::parse).unwrap_or(FileKind::Unknown),
-                    bytes: long(3, row).and_then(|bytes| u64::try_from(bytes).ok()),
-                    modified_ms: times.is_valid(row).then(|| times.value(row)),
-                    snapshot_id: long(5, row),
-                    reason: Cow::Owned(text(6, row).unwrap_or_default().into()),
-                    status: FileStatus::Planned,
-                });
-            }
-        }
+        let (files, removed) = read_rows(&batches);
         Ok(Self { header, files, removed })
     }
+}
+
+/// The rows of a plan: its files, and the parts of the metadata that go.
+pub(super) fn read_rows(batches: &[RecordBatch]) -> (Vec<FileOutcome>, Vec<MetadataPart>) {
+    let (mut files, mut removed) = (vec![], vec![]);
+    for batch in batches {
+        let text = |column: usize, row| optional_text(batch, column, row);
+        let long = |column: usize, row| optional_long(batch, column, row);
+        for row in 0..batch.num_rows() {
+            let field = text(0, row).unwrap_or_default();
+            if field != FILE {
+                let (name, json) = (text(1, row).map(Into::into), text(7, row).unwrap_or_default().into());
+                removed.push(MetadataPart { field: field.into(), name, json });
+                continue;
+            }
+            let times = batch.column(4).as_primitive::<TimestampMillisecondType>();
+            files.push(FileOutcome {
+                path: text(1, row).unwrap_or_default().into(),
+                kind: text(2, row).and_then(FileKind::parse).unwrap_or(FileKind::Unknown),
+                bytes: long(3, row).and_then(|bytes| u64::try_from(bytes).ok()),
+                modified_ms: times.is_valid(row).then(|| times.value(row)),
+                snapshot_id: long(5, row),
+                reason: Cow::Owned(text(6, row).unwrap_or_default().into()),
+                status: FileStatus::Planned,
+            });
+        }
+    }
+    (files, removed)
 }
 
 impl RunOutcome {
@@ -245,7 +251,7 @@ fn optional_long(batch: &RecordBatch, column: usize, row: usize) -> Option<i64> 
 }
 
 /// Writes header and rows.
-fn write(header: &impl Serialize, fields: Vec<Field>, columns: Vec<ArrayRef>) -> Result<Bytes> {
+pub(super) fn write(header: &impl Serialize, fields: Vec<Field>, columns: Vec<ArrayRef>) -> Result<Bytes> {
     let header = serde_json::to_string(header).map_err(|error| ArrowError::JsonError(error.to_string()))?;
     let schema: SchemaRef = Arc::new(Schema::new_with_metadata(fields, [(HEADER.to_string(), header)].into()));
     let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::ZSTD))?;
@@ -268,20 +274,31 @@ fn read<H: for<'de> Deserialize<'de>>(
     if Some(&ContentHash::of(bytes)) != hash {
         return Err(malformed("its content is not what its name says, so it was cut short or changed".into()));
     }
-    let file = ArrowFile::open(bytes).map_err(malformed)?;
-    let header = file.metadata(HEADER).ok_or_else(|| malformed("it has no header".into()))?;
-    let version: Format = serde_json::from_str(header).map_err(|error| malformed(error.to_string()))?;
+    parse(bytes, fields).map_err(malformed)
+}
+
+/// Reads a file in the layout of [`write`].
+///
+/// # Errors
+/// What is wrong with it, as the end of a sentence that names it.
+pub(super) fn parse<H: for<'de> Deserialize<'de>>(
+    bytes: &[u8],
+    fields: &[Field],
+) -> std::result::Result<(H, Vec<RecordBatch>), String> {
+    let file = ArrowFile::open(bytes)?;
+    let header = file.metadata(HEADER).ok_or("it has no header")?;
+    let version: Format = serde_json::from_str(header).map_err(|error| error.to_string())?;
     if version.format > FORMAT {
-        return Err(malformed(format!(
+        return Err(format!(
             "its layout is version {}, and {FORMAT} is known here: update iceberg-maintenance",
             version.format
-        )));
+        ));
     }
-    let header = serde_json::from_str(header).map_err(|error| malformed(error.to_string()))?;
+    let header = serde_json::from_str(header).map_err(|error| error.to_string())?;
     if !file.has_columns(fields) {
-        return Err(malformed("its columns are not those of a journal".into()));
+        return Err("its columns are not those of a plan or an outcome".into());
     }
-    Ok((header, file.rows(fields).map_err(malformed)?))
+    Ok((header, file.rows(fields)?))
 }
 
 #[derive(Deserialize)]

@@ -5,6 +5,7 @@
 
 mod collected;
 mod committing;
+mod execute_plan;
 pub(crate) mod expire_snapshots;
 pub(crate) mod explain_file;
 mod maintenance_log;
@@ -36,9 +37,10 @@ use crate::options::MaintenanceOptions;
 use crate::report::{FileStatus, Output};
 
 /// All procedures, by their canonical names.
-pub(crate) const PROCEDURES: [&dyn Procedure; 10] = [
+pub(crate) const PROCEDURES: [&dyn Procedure; 11] = [
     &expire_snapshots::ExpireSnapshotsProcedure,
     &remove_orphan_files::RemoveOrphanFilesProcedure,
+    &execute_plan::ExecutePlanProcedure,
     &unfinished_runs::ResumeMaintenanceProcedure,
     &unfinished_runs::PurgeDeferredFilesProcedure,
     &restore_snapshots::RestoreSnapshotsProcedure,
@@ -300,6 +302,20 @@ fn quarantine_of(quarantine: bool, open: Option<&OpenRun>) -> Result<Option<Arc<
         (true, Some(open)) => Ok(Some(Arc::new(open.quarantine()))),
         // Nothing was planned.
         (true, None) => Ok(Some(Arc::new(Moves::new(HashMap::new(), FileStatus::Quarantined)))),
+    }
+}
+
+/// Where a dry run stores its plan.
+const PLAN: Parameter =
+    parameter("plan", ParameterKind::Text, None, "with dry_run: store the plan in this new file, for execute_plan");
+
+/// The `plan` argument of an operation.
+fn plan_argument(arguments: &Arguments) -> Result<Option<String>> {
+    match arguments.text("plan") {
+        Some(_) if arguments.boolean("dry_run") != Some(true) => {
+            Err(arguments.error("plan stores the plan of a dry run: add dry_run => true, and call execute_plan later"))
+        }
+        plan => Ok(plan),
     }
 }
 

@@ -43,6 +43,16 @@ impl MetadataPart {
         self.ids().and_then(|ids| ids.snapshot_id)
     }
 
+    /// The partition spec that the part is.
+    pub(crate) fn spec_id(&self) -> Option<i32> {
+        self.ids().and_then(|ids| ids.spec_id)
+    }
+
+    /// The schema that the part is, or speaks of.
+    pub(crate) fn schema_id(&self) -> Option<i32> {
+        self.ids().and_then(|ids| ids.schema_id)
+    }
+
     fn ids(&self) -> Option<Ids> {
         serde_json::from_str(&self.json).ok()
     }

@@ -21,6 +21,7 @@ mod journal;
 mod kills;
 mod model;
 mod neighbours;
+mod plans;
 mod property;
 mod proxy;
 mod pyiceberg;

@@ -25,7 +25,7 @@ struct Help {
     examples: &'static str,
 }
 
-const HELP: [Help; 10] = [
+const HELP: [Help; 11] = [
     Help {
         procedure: "expire_snapshots",
         about: "Expire old snapshots, and delete the files that only they needed",
@@ -54,6 +54,20 @@ Examples:
   iceberg-maintenance remove-orphan-files /data/orders --dry-run --output files
   iceberg-maintenance remove-orphan-files /data/orders --older-than 10d --max-delete-count 1000 --yes
   iceberg-maintenance remove-orphan-files /data/orders --location data --yes",
+    },
+    Help {
+        procedure: "execute_plan",
+        about: "Do what a dry run stored with --plan, and nothing more",
+        acts: true,
+        positional: Some("plan"),
+        examples: "\
+Every file of the plan is checked again. A plan of another table, one that was edited, and one that doesn't fit the table
+any more are refused.
+
+Examples:
+  iceberg-maintenance expire-snapshots /data/orders --older-than 7d --dry-run --plan /reviews/orders.plan
+  iceberg-maintenance execute-plan /data/orders /reviews/orders.plan --dry-run --output files
+  iceberg-maintenance execute-plan /data/orders /reviews/orders.plan --yes",
     },
     Help {
         procedure: "resume_maintenance",
@@ -313,7 +327,11 @@ pub(crate) fn run(session: &Session, call: OperationCall) -> Result<(), Failure>
         return Err(Failure::new("not confirmed; nothing was changed"));
     }
     // What was agreed to is a number of files: a plan that has grown since then is refused.
-    let call = if call.is_given("max_delete_count") { call } else { call.with("max_delete_count", files.to_string()) };
+    let takes_limit = flags(call.procedure).any(|parameter| parameter.name == "max_delete_count");
+    let call = match takes_limit && !call.is_given("max_delete_count") {
+        true => call.with("max_delete_count", files.to_string()),
+        false => call,
+    };
     session.run_statement(&call.sql())
 }
 

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::execution::TaskContext;
+use serde::{Deserialize, Serialize};
 
 pub use plan::ExpirePlan;
 use plan::{Summary, finish_report};
@@ -22,6 +23,7 @@ use super::{Arguments, BoundCall, CallOutcome, Parameter, ParameterKind, Procedu
 use crate::catalog::{CommitOutcome, LoadedTable, TableHandle};
 use crate::deletion::{DeletionOptions, DeletionPlan, NewestMetadata, delete_files};
 use crate::error::{Error, Result};
+use crate::journal::PlanFile;
 use crate::journal::{Finished, OpenRun};
 use crate::maintenance::RunContext;
 use crate::options::MaintenanceOptions;
@@ -30,7 +32,7 @@ use crate::retention::RetentionPolicy;
 use crate::storage::Stores;
 
 /// Options of an expiry. The default follows the table's own policy.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ExpireSnapshots {
     /// Which snapshots go.
     pub policy: RetentionPolicy,
@@ -105,29 +107,49 @@ pub(crate) struct Unsettled {
     pub(crate) why: String,
 }
 
-/// Plans an expiry. Changes nothing.
+/// Plans an expiry, of no more than a stored plan if there is one. Changes nothing.
 pub(crate) async fn plan(
     handle: TableHandle,
     options: &ExpireSnapshots,
+    only: Option<&PlanFile>,
     now_ms: i64,
     task: &Arc<TaskContext>,
 ) -> Result<ExpirePlan> {
-    plan::plan(handle, options, now_ms, task).await
+    plan::plan(handle, options, only, now_ms, task).await
 }
 
-/// Finishes what earlier runs left, then plans, commits and deletes; plans again when the commit loses a race.
-pub(crate) async fn run(handle: TableHandle, options: &ExpireSnapshots, context: &RunContext) -> Result<Report> {
-    let mut earlier = None;
-    let mut report = run_after(&mut earlier, handle, options, context).await?;
+/// Finishes what earlier runs left, then plans, commits and deletes; plans again when the commit loses a race. A stored plan
+/// is all that is done.
+pub(crate) async fn run(
+    handle: TableHandle,
+    options: &ExpireSnapshots,
+    only: Option<&PlanFile>,
+    context: &RunContext,
+) -> Result<Report> {
+    let mut earlier = only.map(|_| Finished::default());
+    let mut report = run_after(&mut earlier, handle, options, only, context).await?;
     earlier.into_iter().for_each(|finished| report.absorb(finished));
     Ok(report)
 }
 
 /// What a dry run says: the plan, and what earlier runs left.
-pub(crate) async fn preview(handle: TableHandle, options: &ExpireSnapshots, context: &RunContext) -> Result<Report> {
-    let plan = plan(handle, options, context.maintenance.now_ms(), &context.task).await?;
+///
+/// `store_at`: where the plan is stored.
+pub(crate) async fn preview(
+    handle: TableHandle,
+    options: &ExpireSnapshots,
+    only: Option<&PlanFile>,
+    store_at: Option<&str>,
+    context: &RunContext,
+) -> Result<Report> {
+    let plan = plan(handle, options, only, context.maintenance.now_ms(), &context.task).await?;
     let mut report = plan.report();
-    report.absorb(plan.unfinished(context).await?.preview());
+    if let Some(location) = store_at {
+        report.notices.push(format!("the plan is stored: {}", plan.store_at(location, context).await?));
+    }
+    if only.is_none() {
+        report.absorb(plan.unfinished(context).await?.preview());
+    }
     Ok(report)
 }
 
@@ -135,12 +157,13 @@ async fn run_after(
     earlier: &mut Option<Finished>,
     handle: TableHandle,
     options: &ExpireSnapshots,
+    only: Option<&PlanFile>,
     context: &RunContext,
 ) -> Result<Report> {
     let now_ms = context.maintenance.now_ms();
     let (mut attempt, mut unsettled) = (0, None::<Box<Unsettled>>);
     loop {
-        let plan = plan(handle.clone(), options, now_ms, &context.task).await;
+        let plan = plan(handle.clone(), options, only, now_ms, &context.task).await;
         let plan = plan.map_err(|error| still_unsettled(unsettled.as_deref(), error))?;
         if let Some(before) = unsettled.take_if(|before| before.plan.is_shown_by(&plan.table)) {
             tracing::info!(table = plan.table.name, why = before.why, "a commit without an answer arrived after all");
@@ -323,6 +346,8 @@ struct ExpireSnapshotsCall {
     output: Output,
     dry_run: bool,
     verify: bool,
+    /// Where a dry run stores its plan.
+    plan: Option<String>,
     described: String,
 }
 
@@ -380,6 +405,7 @@ impl Procedure for ExpireSnapshotsProcedure {
             output: arguments.output(),
             dry_run: arguments.boolean("dry_run").unwrap_or(false),
             verify: arguments.boolean("verify").unwrap_or(false),
+            plan: super::plan_argument(&arguments)?,
             described: arguments.describe(),
         }))
     }
@@ -401,11 +427,11 @@ impl BoundCall for ExpireSnapshotsCall {
     }
 
     fn dry_run(&self) -> bool {
-        self.dry_run
+        self.dry_run && self.plan.is_none()
     }
 
     fn as_dry_run(&self) -> Arc<dyn BoundCall> {
-        Arc::new(Self { dry_run: true, ..self.clone() })
+        Arc::new(Self { dry_run: true, plan: None, ..self.clone() })
     }
 
     fn describe(&self) -> String {
@@ -417,8 +443,8 @@ impl BoundCall for ExpireSnapshotsCall {
         let handle = context.maintenance.resolve(&self.table)?;
         let operation = async {
             match self.dry_run {
-                true => preview(handle.clone(), &self.options, &context).await,
-                false => run(handle.clone(), &self.options, &context).await,
+                true => preview(handle.clone(), &self.options, None, self.plan.as_deref(), &context).await,
+                false => run(handle.clone(), &self.options, None, &context).await,
             }
         };
         let report = super::verified(self.verify, &handle, &context, operation).await?;
@@ -506,6 +532,7 @@ const PARAMETERS: &[Parameter] = &[
         "move the files into quarantine instead of deleting them; restore_quarantined_files brings them back",
     ),
     parameter("dry_run", ParameterKind::Boolean, None, "plan and report, change nothing"),
+    super::PLAN,
     parameter("max_delete_count", ParameterKind::Integer(0), None, "refuse a plan that deletes more files than this"),
     parameter(
         "max_delete_fraction",

@@ -12,7 +12,7 @@ use super::dead_files::{DeadFileSearch, History};
 use crate::catalog::{LoadedTable, TableCommit, TableHandle, refs_of};
 use crate::deletion::{DeletionPlan, Limits, NewestMetadata, check_limits, remove_journal};
 use crate::error::{Error, Result};
-use crate::journal::{OpenRun, PlannedRun, Unfinished};
+use crate::journal::{OpenRun, PlanFile, PlannedRun, Unfinished, Writer};
 use crate::maintenance::RunContext;
 use crate::procedure::committing::plan_on_newest;
 use crate::procedure::recovery::RecoveryWindow;
@@ -138,17 +138,33 @@ impl ExpirePlan {
         if self.open.is_some() || !context.options().has_journal()? {
             return Ok(());
         }
-        let planned = PlannedRun {
+        self.open = OpenRun::begin(self.as_planned()?, context, &self.task).await?;
+        Ok(())
+    }
+
+    /// Stores the plan for a later call. Returns where it is.
+    ///
+    /// # Errors
+    /// When there is something of this name, and when it can't be written.
+    pub(super) async fn store_at(&self, location: &str, context: &RunContext) -> Result<String> {
+        PlanFile::store(self.as_planned()?, &self.options, location, &Writer::new(context), &context.task).await
+    }
+
+    fn as_planned(&self) -> Result<PlannedRun<'_>> {
+        // A plan that changes nothing takes nothing out, whatever a commit would do to the metadata log.
+        let removed = match self.is_noop() {
+            true => vec![],
+            false => removed_parts(&self.table.metadata, &self.commit.new_metadata)?,
+        };
+        Ok(PlannedRun {
             operation: Operation::ExpireSnapshots,
             table: &self.table,
             files: self.deletion.files(),
-            removed: removed_parts(&self.table.metadata, &self.commit.new_metadata)?,
+            removed,
             until_ms: self.until_ms,
             external_allowed: self.options.delete_external_files,
             quarantine: self.options.quarantine,
-        };
-        self.open = OpenRun::begin(planned, context, &self.task).await?;
-        Ok(())
+        })
     }
 
     /// Takes the plan out of the journal again: the commit certainly did not happen.
@@ -225,10 +241,11 @@ pub(super) fn finish_report(summary: &Summary, files: Vec<FileOutcome>, dry_run:
 pub(super) async fn plan(
     handle: TableHandle,
     options: &ExpireSnapshots,
+    only: Option<&PlanFile>,
     now_ms: i64,
     task: &Arc<TaskContext>,
 ) -> Result<ExpirePlan> {
-    let plan = |table| plan_on(table, handle.clone(), options, now_ms, task).boxed();
+    let plan = |table| plan_on(table, handle.clone(), options, only, now_ms, task).boxed();
     plan_on_newest(&handle, task, plan).await
 }
 
@@ -236,6 +253,7 @@ async fn plan_on(
     table: LoadedTable,
     handle: TableHandle,
     options: &ExpireSnapshots,
+    only: Option<&PlanFile>,
     now_ms: i64,
     task: &Arc<TaskContext>,
 ) -> Result<ExpirePlan> {
@@ -248,13 +266,16 @@ async fn plan_on(
     }
     let window = RecoveryWindow::of(&metadata, options.deferred_ms, task)?;
 
-    let decision = choose_expired(&metadata, &options.policy, now_ms)?;
+    only.map_or(Ok(()), |only| only.refuse_other_table(&table))?;
+    let decided_at_ms = only.map_or(now_ms, PlanFile::planned_at_ms);
+    let decision = choose_expired(&metadata, &options.policy, decided_at_ms)?;
+    let decision = only.map_or(Ok(decision.clone()), |only| only.limit_decision(decision, &table))?;
     refuse_too_young(&decision, options.min_retention_ms, now_ms)?;
     let expired = decision.expired_ids();
     let (gone, staying): (Vec<&Snapshot>, Vec<&Snapshot>) =
         metadata.snapshots().iter().partition(|snapshot| expired.contains(&snapshot.snapshot_id));
     let mut notices = table.notices.clone();
-    notices.push(options.policy.describe(&metadata, now_ms));
+    notices.push(options.policy.describe(&metadata, decided_at_ms));
     notices.extend(kept_for_streaming(&decision));
     notices.extend(decision.refs.iter().filter(|r| r.reason.removes()).map(|gone| {
         let kind = if gone.kind == RefKind::Tag { "tag" } else { "branch" };
@@ -266,8 +287,12 @@ async fn plan_on(
         true => list_manifests(&staying, Reading::Strict, task).await?,
         false => ListedManifests::default(),
     };
-    let change = change_for(&metadata, &decision, &retained, needs_specs);
+    let mut change = change_for(&metadata, &decision, &retained, needs_specs);
+    if let Some(only) = only {
+        only.limit_change(&mut change);
+    }
     let changed = change.apply(&metadata, now_ms)?;
+    only.map_or(Ok(()), |only| only.refuse_other_parts(&table, &metadata, &changed.json))?;
 
     let rules = PathRules::new(metadata.location());
     let local = stores.store(metadata.location())?.as_local().cloned();
@@ -279,6 +304,7 @@ async fn plan_on(
     let mut search = DeadFileSearch::new(history, &retained, &identity, &roots, task);
     let mut files = if change.is_empty() { vec![] } else { search.run().await? };
     notices.append(&mut search.notices);
+    notices.extend(only.and_then(|only| only.limit_files(&mut files)));
     if !options.delete_files {
         notices.extend(leave_behind(&mut files));
     }

@@ -98,7 +98,7 @@ pub(super) async fn of_unneeded(
         return Ok(FileVerdict::Kept(why.into()));
     }
     let options = RemoveOrphanFiles::older_than(surroundings.cutoff_ms, context.maintenance.now_ms());
-    let plan = match remove_orphan_files::plan(handle, &options, context).await {
+    let plan = match remove_orphan_files::plan(handle, &options, None, context).await {
         Ok(plan) => plan,
         Err(error @ (Error::Storage { .. } | Error::Engine(_) | Error::ListingOrder { .. })) => return Err(error),
         Err(refusal) => {

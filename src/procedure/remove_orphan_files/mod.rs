@@ -11,8 +11,10 @@ mod search;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::journal::PlanFile;
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
+use serde::{Deserialize, Serialize};
 
 pub(super) use listing::{HiddenNames, Scope};
 pub(super) use own_folders::OwnFolders;
@@ -31,7 +33,7 @@ use crate::table::{PathRules, TableMetadata};
 pub const DEFAULT_ORPHAN_AGE_MS: i64 = 3 * 24 * 60 * 60 * 1000;
 
 /// What happens to a listed file whose path is live under another scheme or authority.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum PrefixMismatchMode {
     /// The call fails before any delete, naming the conflicting pairs.
     #[default]
@@ -43,7 +45,7 @@ pub enum PrefixMismatchMode {
 }
 
 /// Options of an orphan removal.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RemoveOrphanFiles {
     /// Only files last modified strictly before this go, ms since the epoch.
     pub cutoff_ms: i64,
@@ -122,9 +124,14 @@ impl RemoveOrphanFiles {
     }
 }
 
-/// Plans a removal of orphans. Changes nothing.
-pub(crate) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, context: &RunContext) -> Result<OrphanPlan> {
-    plan::plan(handle, options, context).await
+/// Plans a removal of orphans, of no more than a stored plan if there is one. Changes nothing.
+pub(crate) async fn plan(
+    handle: TableHandle,
+    options: &RemoveOrphanFiles,
+    only: Option<&PlanFile>,
+    context: &RunContext,
+) -> Result<OrphanPlan> {
+    plan::plan(handle, options, only, context).await
 }
 
 /// Deletes what earlier runs left, and then the orphans of a plan.
@@ -161,6 +168,8 @@ struct RemoveOrphanFilesCall {
     output: Output,
     dry_run: bool,
     verify: bool,
+    /// Where a dry run stores its plan.
+    plan: Option<String>,
     described: String,
 }
 
@@ -204,6 +213,7 @@ impl Procedure for RemoveOrphanFilesProcedure {
             output: arguments.output(),
             dry_run: arguments.boolean("dry_run").unwrap_or(false),
             verify: arguments.boolean("verify").unwrap_or(false),
+            plan: super::plan_argument(&arguments)?,
             described: arguments.describe(),
         }))
     }
@@ -242,11 +252,11 @@ impl BoundCall for RemoveOrphanFilesCall {
     }
 
     fn dry_run(&self) -> bool {
-        self.dry_run
+        self.dry_run && self.plan.is_none()
     }
 
     fn as_dry_run(&self) -> Arc<dyn BoundCall> {
-        Arc::new(Self { dry_run: true, ..self.clone() })
+        Arc::new(Self { dry_run: true, plan: None, ..self.clone() })
     }
 
     fn describe(&self) -> String {
@@ -257,11 +267,16 @@ impl BoundCall for RemoveOrphanFilesCall {
         let started = Instant::now();
         let handle = context.maintenance.resolve(&self.table)?;
         let operation = async {
-            let plan = plan(handle.clone(), &self.options, &context).await?;
-            match self.dry_run {
-                true => Ok(plan.report()),
-                false => execute(plan, &context).await,
+            let plan = plan(handle.clone(), &self.options, None, &context).await?;
+            if !self.dry_run {
+                return execute(plan, &context).await;
             }
+            let mut report = plan.report();
+            if let Some(location) = &self.plan {
+                let stored = plan.store_at(&self.options, location, &context).await?;
+                report.notices.push(format!("the plan is stored: {stored}"));
+            }
+            Ok(report)
         };
         let report = super::verified(self.verify, &handle, &context, operation).await?;
         CallOutcome::of_report(report, self.output, started)
@@ -288,6 +303,7 @@ const PARAMETERS: &[Parameter] = &[
         )
     },
     parameter("dry_run", ParameterKind::Boolean, Some(3), "plan and report, change nothing"),
+    super::PLAN,
     Parameter {
         aliases: &["delete_parallelism"],
         ..parameter("max_concurrent_deletes", ParameterKind::Integer(1), Some(4), "how many deletes run at once")

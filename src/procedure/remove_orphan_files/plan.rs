@@ -19,7 +19,7 @@ use super::search::Search;
 use crate::catalog::{LoadedTable, Ownership, TableHandle};
 use crate::deletion::{DeletionPlan, Limits, NewestMetadata, check_limits, remove_journal};
 use crate::error::{Error, Result};
-use crate::journal::{JournalFiles, OpenRun, PlannedRun, Unfinished};
+use crate::journal::{JournalFiles, OpenRun, PlanFile, PlannedRun, Unfinished, Writer};
 use crate::maintenance::RunContext;
 use crate::procedure::committing::plan_on_newest;
 use crate::procedure::recovery::RecoveryWindow;
@@ -98,16 +98,7 @@ impl OrphanPlan {
         if !context.options().has_journal()? || !self.deletion.files().iter().any(is_open) {
             return Ok(None);
         }
-        let planned = PlannedRun {
-            operation: Operation::RemoveOrphanFiles,
-            table: self.newest.seen(),
-            files: self.deletion.files(),
-            removed: vec![],
-            until_ms: self.until_ms,
-            external_allowed: false,
-            quarantine: self.quarantine,
-        };
-        let Some(open) = OpenRun::begin(planned, context, &self.task).await? else { return Ok(None) };
+        let Some(open) = OpenRun::begin(self.as_planned(), context, &self.task).await? else { return Ok(None) };
         let Some(difference_ms) = open.clock_difference_ms().await? else { return Ok(Some(open)) };
         if difference_ms.abs() <= MAX_CLOCK_DIFFERENCE_MS || self.ignore_clock {
             return Ok(Some(open));
@@ -122,6 +113,31 @@ impl OrphanPlan {
                 if difference_ms > 0 { "ahead of" } else { "behind" }
             ),
         })
+    }
+
+    /// Stores the plan for a later call. Returns where it is.
+    ///
+    /// # Errors
+    /// When there is something of this name, and when it can't be written.
+    pub(super) async fn store_at(
+        &self,
+        options: &RemoveOrphanFiles,
+        location: &str,
+        context: &RunContext,
+    ) -> Result<String> {
+        PlanFile::store(self.as_planned(), options, location, &Writer::new(context), &context.task).await
+    }
+
+    fn as_planned(&self) -> PlannedRun<'_> {
+        PlannedRun {
+            operation: Operation::RemoveOrphanFiles,
+            table: self.newest.seen(),
+            files: self.deletion.files(),
+            removed: vec![],
+            until_ms: self.until_ms,
+            external_allowed: false,
+            quarantine: self.quarantine,
+        }
     }
 
     pub(super) fn summary(&self) -> Summary {
@@ -159,8 +175,13 @@ impl Summary {
 }
 
 /// Plans a removal of orphans. Reads, never writes.
-pub(super) async fn plan(handle: TableHandle, options: &RemoveOrphanFiles, context: &RunContext) -> Result<OrphanPlan> {
-    let plan = |table| plan_on(table, handle.clone(), options, context).boxed();
+pub(super) async fn plan(
+    handle: TableHandle,
+    options: &RemoveOrphanFiles,
+    only: Option<&PlanFile>,
+    context: &RunContext,
+) -> Result<OrphanPlan> {
+    let plan = |table| plan_on(table, handle.clone(), options, only, context).boxed();
     plan_on_newest(&handle, &context.task, plan).await
 }
 
@@ -168,8 +189,10 @@ async fn plan_on(
     table: LoadedTable,
     handle: TableHandle,
     options: &RemoveOrphanFiles,
+    only: Option<&PlanFile>,
     context: &RunContext,
 ) -> Result<OrphanPlan> {
+    only.map_or(Ok(()), |only| only.refuse_other_table(&table))?;
     let context = &context.for_table(&table);
     let task = &context.task;
     let stores = Stores::new(task.runtime_env());
@@ -188,7 +211,7 @@ async fn plan_on(
     search.drop_link_targets(&store);
     search.refuse_mismatches(&table.name)?;
 
-    let unfinished = match scope.whole_table && options.file_list_view.is_none() {
+    let unfinished = match scope.whole_table && options.file_list_view.is_none() && only.is_none() {
         true => Unfinished::on_the_way(&table, &handle, context).await?,
         false => Unfinished::default(),
     };
@@ -219,6 +242,7 @@ async fn plan_on(
     let Search { mut metrics, orphans, foreign, .. } = search;
     let mut orphans = orphans.into_vec();
     orphans.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+    notices.extend(only.and_then(|only| only.limit_files(&mut orphans)));
     metrics.dangling_references_count = dangling;
     metrics.processed_manifests_count = references.manifest_count() as u64;
     metrics.active_files_count = references.live_content() as u64;

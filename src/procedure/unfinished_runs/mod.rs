@@ -169,7 +169,7 @@ async fn still_orphans(handle: &TableHandle, began_ms: i64, context: &RunContext
         shared_location: true,
         ..RemoveOrphanFiles::older_than(began_ms, now_ms)
     };
-    let plan = remove_orphan_files::plan(handle.clone(), &options, context).await?;
+    let plan = remove_orphan_files::plan(handle.clone(), &options, None, context).await?;
     let waits = [SkipReason::Deferred, SkipReason::AwaitsPurge, SkipReason::Recoverable].map(FileStatus::Spared);
     let is_orphan = |file: &&FileOutcome| file.status == FileStatus::Planned || waits.contains(&file.status);
     Ok(plan.files().iter().filter(is_orphan).map(|file| file.path.clone()).collect())
