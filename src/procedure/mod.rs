@@ -10,11 +10,13 @@ pub(crate) mod expire_snapshots;
 pub(crate) mod explain_file;
 mod maintenance_log;
 mod outcome;
+mod plan_tables;
 mod quarantine;
 mod recovery;
 pub(crate) mod remove_orphan_files;
 mod restore_snapshots;
 mod shared_location;
+mod snapshot_sizes;
 mod unfinished_runs;
 pub(crate) mod verify_table;
 
@@ -37,7 +39,7 @@ use crate::options::MaintenanceOptions;
 use crate::report::{FileStatus, Output};
 
 /// All procedures, by their canonical names.
-pub(crate) const PROCEDURES: [&dyn Procedure; 11] = [
+pub(crate) const PROCEDURES: [&dyn Procedure; 14] = [
     &expire_snapshots::ExpireSnapshotsProcedure,
     &remove_orphan_files::RemoveOrphanFilesProcedure,
     &execute_plan::ExecutePlanProcedure,
@@ -49,6 +51,9 @@ pub(crate) const PROCEDURES: [&dyn Procedure; 11] = [
     &maintenance_log::MaintenanceLogProcedure,
     &verify_table::VerifyTableProcedure,
     &explain_file::ExplainFileProcedure,
+    &plan_tables::ExpirePlanProcedure,
+    &plan_tables::OrphanFilesProcedure,
+    &snapshot_sizes::SnapshotSizesProcedure,
 ];
 
 /// Finds a procedure by its name, in any case.
@@ -88,7 +93,7 @@ pub(crate) trait BoundCall: Debug + Send + Sync {
 }
 
 /// One argument that a procedure takes.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Parameter {
     /// The canonical name.
     pub name: &'static str,

@@ -18,6 +18,8 @@ pub struct SnapshotSummary {
     pub total_data_files: Option<i64>,
     /// How many delete files the snapshot has, if the writer noted a number.
     pub total_delete_files: Option<i64>,
+    /// How many bytes the snapshot's data and delete files have, if the writer noted a number.
+    pub total_files_size: Option<i64>,
     /// The Flink job that made the snapshot.
     pub flink_job_id: Option<Box<str>>,
     /// The job's operator that made it.
@@ -45,6 +47,7 @@ impl<'de> Deserialize<'de> for SnapshotSummary {
                         "operation" => summary.operation = fields.next_value()?,
                         "total-data-files" => summary.total_data_files = fields.next_value::<Count>()?.0,
                         "total-delete-files" => summary.total_delete_files = fields.next_value::<Count>()?.0,
+                        "total-files-size" => summary.total_files_size = fields.next_value::<Count>()?.0,
                         "flink.job-id" => summary.flink_job_id = fields.next_value::<Text>()?.0,
                         "flink.operator-id" => summary.flink_operator_id = fields.next_value::<Text>()?.0,
                         "flink.max-committed-checkpoint-id" => {

@@ -21,6 +21,7 @@ mod journal;
 mod kills;
 mod model;
 mod neighbours;
+mod plan_tables;
 mod plans;
 mod property;
 mod proxy;

@@ -361,47 +361,9 @@ impl Procedure for ExpireSnapshotsProcedure {
     }
 
     fn bind(&self, arguments: Arguments, options: &MaintenanceOptions) -> Result<Arc<dyn BoundCall>> {
-        arguments.exclusive("older_than", "retention_threshold")?;
-        for policy in ["older_than", "retention_threshold", "retain_last"] {
-            arguments.exclusive("snapshot_ids", policy)?;
-            arguments.exclusive("from_timestamp", policy)?;
-        }
-        arguments.exclusive("snapshot_ids", "from_timestamp")?;
-        arguments.exclusive("delete_files", "deferred")?;
-        arguments.exclusive("quarantine", "deferred")?;
-        arguments.exclusive("quarantine", "delete_files")?;
-        // They could not be returned: what the journal says of files elsewhere is not believed.
-        arguments.exclusive("quarantine", "delete_external_files")?;
-        super::require_journal(arguments.boolean("quarantine"), options)?;
-        let threshold = arguments.duration("retention_threshold").map(|ago| arguments.now_ms.saturating_sub(ago));
-        let older_than_ms = arguments.timestamp("older_than").or(threshold);
-        let floor = super::duration_option("expire_snapshots_min_retention", &options.expire_snapshots_min_retention)?;
-        super::require_retention(&arguments, older_than_ms, floor, "expire_snapshots_min_retention")?;
-        let policy = RetentionPolicy {
-            older_than_ms,
-            expire_before_ms: arguments.timestamp("expire_before"),
-            retain_last: arguments.integer("retain_last"),
-            snapshot_ids: arguments.ids("snapshot_ids"),
-            made_between_ms: range(&arguments)?,
-            protected_snapshot_ids: arguments.ids("protected_snapshot_ids").unwrap_or_default(),
-            ignore_streaming_checkpoints: arguments.boolean("ignore_streaming_checkpoints").unwrap_or(false),
-            clean_expired_metadata: arguments.boolean("clean_expired_metadata").unwrap_or(false),
-        };
         Ok(Arc::new(ExpireSnapshotsCall {
             table: arguments.table()?,
-            options: ExpireSnapshots {
-                policy,
-                delete_files: arguments.boolean("delete_files").unwrap_or(true),
-                deferred_ms: arguments.duration("deferred"),
-                quarantine: arguments.boolean("quarantine").unwrap_or(false),
-                max_delete_count: arguments.integer("max_delete_count").map(|n| n.unsigned_abs()),
-                max_delete_fraction: arguments.fraction("max_delete_fraction"),
-                max_concurrent_deletes: super::concurrency(&arguments),
-                delete_external_files: arguments.boolean("delete_external_files").unwrap_or(false),
-                no_catalog: arguments.boolean("no_catalog").unwrap_or(false),
-                shared_location: arguments.boolean("shared_location").unwrap_or(false),
-                min_retention_ms: floor,
-            },
+            options: options_of(&arguments, options)?,
             output: arguments.output(),
             dry_run: arguments.boolean("dry_run").unwrap_or(false),
             verify: arguments.boolean("verify").unwrap_or(false),
@@ -409,6 +371,49 @@ impl Procedure for ExpireSnapshotsProcedure {
             described: arguments.describe(),
         }))
     }
+}
+
+/// The options that the arguments ask for.
+pub(super) fn options_of(arguments: &Arguments, options: &MaintenanceOptions) -> Result<ExpireSnapshots> {
+    arguments.exclusive("older_than", "retention_threshold")?;
+    for policy in ["older_than", "retention_threshold", "retain_last"] {
+        arguments.exclusive("snapshot_ids", policy)?;
+        arguments.exclusive("from_timestamp", policy)?;
+    }
+    arguments.exclusive("snapshot_ids", "from_timestamp")?;
+    arguments.exclusive("delete_files", "deferred")?;
+    arguments.exclusive("quarantine", "deferred")?;
+    arguments.exclusive("quarantine", "delete_files")?;
+    // They could not be returned: what the journal says of files elsewhere is not believed.
+    arguments.exclusive("quarantine", "delete_external_files")?;
+    super::require_journal(arguments.boolean("quarantine"), options)?;
+    let threshold = arguments.duration("retention_threshold").map(|ago| arguments.now_ms.saturating_sub(ago));
+    let older_than_ms = arguments.timestamp("older_than").or(threshold);
+    let floor = super::duration_option("expire_snapshots_min_retention", &options.expire_snapshots_min_retention)?;
+    super::require_retention(arguments, older_than_ms, floor, "expire_snapshots_min_retention")?;
+    let policy = RetentionPolicy {
+        older_than_ms,
+        expire_before_ms: arguments.timestamp("expire_before"),
+        retain_last: arguments.integer("retain_last"),
+        snapshot_ids: arguments.ids("snapshot_ids"),
+        made_between_ms: range(arguments)?,
+        protected_snapshot_ids: arguments.ids("protected_snapshot_ids").unwrap_or_default(),
+        ignore_streaming_checkpoints: arguments.boolean("ignore_streaming_checkpoints").unwrap_or(false),
+        clean_expired_metadata: arguments.boolean("clean_expired_metadata").unwrap_or(false),
+    };
+    Ok(ExpireSnapshots {
+        policy,
+        delete_files: arguments.boolean("delete_files").unwrap_or(true),
+        deferred_ms: arguments.duration("deferred"),
+        quarantine: arguments.boolean("quarantine").unwrap_or(false),
+        max_delete_count: arguments.integer("max_delete_count").map(|n| n.unsigned_abs()),
+        max_delete_fraction: arguments.fraction("max_delete_fraction"),
+        max_concurrent_deletes: super::concurrency(arguments),
+        delete_external_files: arguments.boolean("delete_external_files").unwrap_or(false),
+        no_catalog: arguments.boolean("no_catalog").unwrap_or(false),
+        shared_location: arguments.boolean("shared_location").unwrap_or(false),
+        min_retention_ms: floor,
+    })
 }
 
 /// Hive's `BETWEEN`: both ends or none.
@@ -453,7 +458,7 @@ impl BoundCall for ExpireSnapshotsCall {
 }
 
 /// Spark's order in `CALL`; the one positional argument of `EXECUTE` is ClickHouse's `expire_before`.
-const PARAMETERS: &[Parameter] = &[
+pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
         aliases: &["table_name"],
         ..parameter("table", ParameterKind::Table, Some(0), "the table: a registered name or a location")

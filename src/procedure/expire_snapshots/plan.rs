@@ -109,6 +109,16 @@ impl ExpirePlan {
         self.commit.change.is_empty()
     }
 
+    /// The table that the plan was made on.
+    pub(in crate::procedure) fn table(&self) -> &LoadedTable {
+        &self.table
+    }
+
+    /// The session's context with the table's own stores.
+    pub(in crate::procedure) fn task(&self) -> &Arc<TaskContext> {
+        &self.task
+    }
+
     /// The table as its catalog sees it now.
     pub(crate) async fn load_newest(&self) -> Result<LoadedTable> {
         self.handle.load(&self.task.runtime_env()).await

@@ -183,33 +183,9 @@ impl Procedure for RemoveOrphanFilesProcedure {
     }
 
     fn bind(&self, arguments: Arguments, options: &MaintenanceOptions) -> Result<Arc<dyn BoundCall>> {
-        arguments.exclusive("quarantine", "deferred")?;
-        super::require_journal(arguments.boolean("quarantine"), options)?;
         Ok(Arc::new(RemoveOrphanFilesCall {
             table: arguments.table()?,
-            options: RemoveOrphanFiles {
-                location: arguments.text("location"),
-                file_list_view: arguments.text("file_list_view"),
-                equal_schemes: arguments.map("equal_schemes").unwrap_or_default(),
-                equal_authorities: arguments.map("equal_authorities").unwrap_or_default(),
-                prefix_mismatch_mode: match arguments.text("prefix_mismatch_mode").as_deref() {
-                    Some("IGNORE") => PrefixMismatchMode::Ignore,
-                    Some("DELETE") => PrefixMismatchMode::Delete,
-                    _ => PrefixMismatchMode::Error,
-                },
-                max_delete_count: arguments.integer("max_delete_count").map(|n| n.unsigned_abs()),
-                max_delete_fraction: arguments.fraction("max_delete_fraction"),
-                max_concurrent_deletes: super::concurrency(&arguments),
-                deferred_ms: arguments.duration("deferred"),
-                quarantine: arguments.boolean("quarantine").unwrap_or(false),
-                allow_missing_files: arguments.boolean("allow_missing_files").unwrap_or(false),
-                exclusive_location: arguments.boolean("exclusive_location").unwrap_or(false),
-                no_catalog: arguments.boolean("no_catalog").unwrap_or(false),
-                shared_location: arguments.boolean("shared_location").unwrap_or(false),
-                ignore_clock_difference: arguments.boolean("ignore_clock_difference").unwrap_or(false),
-                include_foreign: arguments.boolean("include_foreign").unwrap_or(false),
-                ..RemoveOrphanFiles::older_than(cutoff(&arguments, options)?, arguments.now_ms)
-            },
+            options: options_of(&arguments, options)?,
             output: arguments.output(),
             dry_run: arguments.boolean("dry_run").unwrap_or(false),
             verify: arguments.boolean("verify").unwrap_or(false),
@@ -217,6 +193,35 @@ impl Procedure for RemoveOrphanFilesProcedure {
             described: arguments.describe(),
         }))
     }
+}
+
+/// The options that the arguments ask for.
+pub(super) fn options_of(arguments: &Arguments, options: &MaintenanceOptions) -> Result<RemoveOrphanFiles> {
+    arguments.exclusive("quarantine", "deferred")?;
+    super::require_journal(arguments.boolean("quarantine"), options)?;
+    Ok(RemoveOrphanFiles {
+        location: arguments.text("location"),
+        file_list_view: arguments.text("file_list_view"),
+        equal_schemes: arguments.map("equal_schemes").unwrap_or_default(),
+        equal_authorities: arguments.map("equal_authorities").unwrap_or_default(),
+        prefix_mismatch_mode: match arguments.text("prefix_mismatch_mode").as_deref() {
+            Some("IGNORE") => PrefixMismatchMode::Ignore,
+            Some("DELETE") => PrefixMismatchMode::Delete,
+            _ => PrefixMismatchMode::Error,
+        },
+        max_delete_count: arguments.integer("max_delete_count").map(|n| n.unsigned_abs()),
+        max_delete_fraction: arguments.fraction("max_delete_fraction"),
+        max_concurrent_deletes: super::concurrency(arguments),
+        deferred_ms: arguments.duration("deferred"),
+        quarantine: arguments.boolean("quarantine").unwrap_or(false),
+        allow_missing_files: arguments.boolean("allow_missing_files").unwrap_or(false),
+        exclusive_location: arguments.boolean("exclusive_location").unwrap_or(false),
+        no_catalog: arguments.boolean("no_catalog").unwrap_or(false),
+        shared_location: arguments.boolean("shared_location").unwrap_or(false),
+        ignore_clock_difference: arguments.boolean("ignore_clock_difference").unwrap_or(false),
+        include_foreign: arguments.boolean("include_foreign").unwrap_or(false),
+        ..RemoveOrphanFiles::older_than(cutoff(arguments, options)?, arguments.now_ms)
+    })
 }
 
 /// The age limit of a call: in the past, and not closer to now than the floor unless the call says so.
@@ -284,7 +289,7 @@ impl BoundCall for RemoveOrphanFilesCall {
 }
 
 /// Spark's order in `CALL`; ClickHouse's and StarRocks' in `EXECUTE`.
-const PARAMETERS: &[Parameter] = &[
+pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
         aliases: &["table_name"],
         ..parameter("table", ParameterKind::Table, Some(0), "the table: a registered name or a location")
