@@ -15,6 +15,8 @@ mod avro;
 #[cfg(feature = "benches")]
 pub(crate) mod benches;
 mod columns;
+#[allow(dead_code, reason = "for the metadata tables")]
+mod entries;
 mod exec;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
@@ -23,6 +25,10 @@ mod manifest_list;
 #[cfg(test)]
 mod testing;
 
+#[allow(unused_imports, reason = "for the metadata tables")]
+pub(crate) use entries::{EntryField, EntryFields, Inherited, entry_schema, partition_fields, projected_entry_schema};
+#[allow(unused_imports, reason = "for the metadata tables")]
+pub(crate) use exec::{EntryManifest, EntryScan, EntryScanExec};
 pub(crate) use exec::{
     ManifestListRef, ManifestListScanExec, ManifestRef, ManifestScanExec, OnUnreadable, ScanLog, ScanWork, Unreadable,
     collect_partitioned,
