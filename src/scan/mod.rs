@@ -2,7 +2,7 @@
 //!
 //! A manifest list (one per snapshot) names manifests; a manifest names data files and delete files. Both are Avro files,
 //! decoded here straight to record batches with only the columns that maintenance decides on (table spec, sections
-//! "Manifest Lists" and "Manifests").
+//! "Manifest Lists" and "Manifests"). [`entries`] decodes any other field of a manifest, for those who want to look.
 //!
 //! What comes out is complete or it is an error: a file is decoded to its last byte and checked against the counts that
 //! its manifest list recorded before any of its rows are handed on, and no entry is dropped because something in it was

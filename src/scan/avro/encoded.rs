@@ -1,7 +1,8 @@
 //! Values that a row hands out as they are encoded ([`Target::Encoded`](super::Target::Encoded)): maps, lists and records.
 //!
 //! Their bytes were walked over before, so they are there and end where the value ends. They are still not trusted: each
-//! item that is read takes a byte at least, numbers and lengths are checked, and nothing is taken memory for here.
+//! item that is read takes a byte at least, numbers and lengths are checked, and a map or list has [`MAX_ITEMS`] at most: in
+//! Arrow an item takes many times the one byte that it may have in Avro.
 
 use std::sync::Arc;
 
@@ -10,6 +11,9 @@ use super::decode::skip;
 use super::file::Layout;
 use super::schema::{Field, Node, NodeId, Schema};
 use super::{Corrupt, Result};
+
+/// A map or list with more items is refused. They have one for each column of a table, or for each row group of a file.
+const MAX_ITEMS: u64 = 1 << 20;
 
 /// A value that is neither a list nor a record.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -185,7 +189,12 @@ impl ListReader {
 #[inline]
 fn each_item<'a>(encoded: &'a [u8], mut item: impl FnMut(&mut Cursor<'a>) -> Result<()>) -> Result<()> {
     let mut cursor = Cursor::new(encoded);
+    let mut count = 0u64;
     while let Some(items) = cursor.items()? {
+        count = count.saturating_add(items.count);
+        if count > MAX_ITEMS {
+            return Err(format!("it has more than {MAX_ITEMS} items").into());
+        }
         for _ in 0..items.count {
             item(&mut cursor)?;
         }

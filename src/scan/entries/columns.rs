@@ -99,7 +99,21 @@ impl Column {
                 lists.end(elements.len(), encoded.is_some())
             }
             (Self::Partition(column), Reader::Partition(reader)) => column.push(encoded, reader.as_ref()),
-            (column, _) => Err(format!("there is no way to read it into {column:?}").into()),
+            _ => Err("there is no way to read it".into()),
+        }
+    }
+
+    /// How many bytes its values take whose number or length differs between rows.
+    pub(super) fn bytes(&self) -> usize {
+        let items = |keys: &[i32], bytes_each: usize| keys.len() * (size_of::<i32>() + bytes_each);
+        match self {
+            Self::Int(_) | Self::Long(_) | Self::SpecId => 0,
+            Self::Text(column) | Self::Binary(column) => column.bytes(),
+            Self::Longs(_, keys, _) => items(keys, size_of::<i64>()),
+            Self::Binaries(_, keys, values) => items(keys, size_of::<i32>()) + values.bytes(),
+            Self::ListOfInt(_, elements) => elements.len() * size_of::<i32>(),
+            Self::ListOfLong(_, elements) => elements.len() * size_of::<i64>(),
+            Self::Partition(column) => column.bytes(),
         }
     }
 
@@ -196,6 +210,11 @@ impl Slices {
     /// `rows`: how many are expected.
     pub(super) fn with_capacity(rows: usize) -> Self {
         Self { bytes: vec![], offsets: offsets(rows), validity: Validity::default() }
+    }
+
+    /// The length of all of them together.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.len()
     }
 
     /// # Errors

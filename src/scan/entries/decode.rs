@@ -9,7 +9,7 @@ use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use super::Inherited;
 use super::columns::{Column, Reader, Unfinished, int};
 use super::fields::{DATA_FILE, EntryField, EntryFields, Kind, SLOTS, WANTED, projected_entry_schema, shown_fields};
-use super::partition::PartitionReader;
+use super::partition::{PartitionReader, value_bytes};
 use crate::error::{Error, Result};
 use crate::scan::avro::encoded::{ListReader, MapReader};
 use crate::scan::avro::{self, AvroFile, Corrupt, Layout, Row};
@@ -22,8 +22,8 @@ const WHAT: &str = "a manifest";
 /// The most rows in one batch: DataFusion's own default.
 const MAX_ROWS: usize = 8192;
 
-/// A batch is full when its entries have so many bytes in Avro. In Arrow they take some times more.
-const MAX_ENCODED_BYTES: usize = 16 << 20;
+/// A batch is full when its values take so many bytes.
+const MAX_BATCH_BYTES: usize = 16 << 20;
 
 const ADDED: i64 = 1;
 
@@ -62,7 +62,7 @@ impl EntryShape {
 
     /// How many bytes a row takes in any case, about: what nulls and numbers do.
     fn row_bytes(&self) -> usize {
-        8 * self.shown.len() + 32 * self.partition.fields().len()
+        8 * self.shown.len() + self.partition.fields().iter().map(|field| value_bytes(field.result)).sum::<usize>()
     }
 }
 
@@ -152,10 +152,10 @@ impl<B: AsRef<[u8]>> EntryFile<B> {
         for block in part {
             let mut records = self.file.records(block, &mut decompressor).map_err(corrupt)?;
             let inflated = records.bytes();
-            while let Some((encoded, row)) = records.next().map_err(corrupt)? {
+            while let Some((_, row)) = records.next().map_err(corrupt)? {
                 let Some(entry) = entries.entry(row, self).map_err(corrupt)? else { continue };
                 rows.push(row, &entry, self).map_err(corrupt)?;
-                if rows.is_full(encoded.len()) {
+                if rows.is_full() {
                     left = left.saturating_sub(rows.rows as u64);
                     let full = std::mem::replace(&mut rows, Rows::new(&self.shape, left));
                     hand_on(full.finish(self)?, inflated)?;
@@ -250,8 +250,7 @@ struct Rows {
     /// One for each shown field.
     columns: Vec<Column>,
     rows: usize,
-    /// How many bytes the entries have in Avro, and at least in Arrow.
-    bytes: usize,
+    /// What a row takes in any case.
     row_bytes: usize,
 }
 
@@ -260,13 +259,12 @@ impl Rows {
     fn new(shape: &EntryShape, promised: u64) -> Self {
         let rows = usize::try_from(promised).unwrap_or(usize::MAX).min(MAX_ROWS);
         let columns = shape.shown.iter().map(|field| Column::new(field.kind(), &shape.partition, rows)).collect();
-        Self { columns, rows: 0, bytes: 0, row_bytes: shape.row_bytes() }
+        Self { columns, rows: 0, row_bytes: shape.row_bytes() }
     }
 
-    /// Counts a row that was pushed, of so many bytes. True if no other should follow.
-    fn is_full(&mut self, encoded: usize) -> bool {
-        self.bytes = self.bytes.saturating_add(encoded).saturating_add(self.row_bytes);
-        self.rows >= MAX_ROWS || self.bytes >= MAX_ENCODED_BYTES
+    fn is_full(&self) -> bool {
+        let bytes = self.columns.iter().fold(self.rows * self.row_bytes, |sum, column| sum + column.bytes());
+        self.rows >= MAX_ROWS || bytes >= MAX_BATCH_BYTES
     }
 
     fn push<B>(&mut self, row: &Row<'_, SLOTS>, entry: &Entry, file: &EntryFile<B>) -> avro::Result<()> {

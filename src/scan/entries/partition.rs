@@ -40,8 +40,16 @@ fn arrow_type(result: ResultType) -> DataType {
         ResultType::Timestamp { nanos: true, zoned } => DataType::Timestamp(TimeUnit::Nanosecond, zone(zoned)),
         ResultType::String | ResultType::Unknown => DataType::Utf8,
         ResultType::Uuid => DataType::FixedSizeBinary(UUID_BYTES as i32),
-        ResultType::Fixed(size) if size <= MAX_FIXED_BYTES => DataType::FixedSizeBinary(size as i32),
+        ResultType::Fixed(size @ 1..=MAX_FIXED_BYTES) => DataType::FixedSizeBinary(size as i32),
         ResultType::Fixed(_) | ResultType::Binary => DataType::Binary,
+    }
+}
+
+/// How many bytes a value takes in any case, null or not.
+pub(super) fn value_bytes(result: ResultType) -> usize {
+    match arrow_type(result) {
+        DataType::FixedSizeBinary(size) => size as usize,
+        _ => size_of::<i128>(),
     }
 }
 
@@ -154,6 +162,15 @@ impl PartitionColumn {
         let Some(child) = self.children.get_mut(child) else { return Ok(()) };
         child.pushed = true;
         child.push(value).map_err(|why| format!("{}: {why}", child.name).into())
+    }
+
+    /// How many bytes its texts and bytes take.
+    pub(super) fn bytes(&self) -> usize {
+        let bytes = |child: &Child| match &child.values {
+            Values::Text(values) | Values::Binary(values) => values.bytes(),
+            _ => 0,
+        };
+        self.children.iter().map(bytes).sum()
     }
 
     pub(super) fn finish(self, rows: usize) -> std::result::Result<ArrayRef, Unfinished> {

@@ -10,7 +10,7 @@ use datafusion::arrow::array::{RecordBatch, UInt32Array};
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 
 use super::decode::{Decoded, FileParts, Rows};
-use super::manifests::{LARGE_BYTES, Layouts, ManifestRef, PART_BYTES};
+use super::manifests::{LARGE_BYTES, Layouts, ManifestRef, PART_BYTES, USUAL_ROW_BYTES};
 use super::memory::FileMemory;
 use super::work::ScanWork;
 use super::{FileScanExec, FileSource, OnUnreadable, extend, extended_schema};
@@ -94,7 +94,7 @@ impl FileSource for Entries {
             | EntryField::NanValueCounts
             | EntryField::LowerBounds
             | EntryField::UpperBounds => USUAL_MAP_BYTES,
-            EntryField::FilePath => super::manifests::USUAL_ROW_BYTES,
+            EntryField::FilePath => USUAL_ROW_BYTES,
             _ => USUAL_FIELD_BYTES,
         });
         let entries = self.manifests[index].manifest.expected_rows(self.shape.live_only());

@@ -277,4 +277,17 @@ fn batches_are_bounded_by_rows_and_by_bytes() {
     };
     assert_eq!(rows(&file(20_000, 1)), [8192, 8192, 3616]);
     assert_eq!(rows(&file(10, 6 << 20)), [3, 3, 3, 1]);
+    // An item takes a byte in the file and eight in a batch.
+    let list = required("split_offsets", 132, r#"{"type":"array","items":"long"}"#);
+    let schema = schema_of(&top_fields()[..1], &[list]);
+    let file = |entries: usize, items: i64| {
+        let entry = [long(1), long(items), vec![0; items as usize], long(0)].concat();
+        container(&schema, "null", &[(entries as i64, &entry.repeat(entries))])
+    };
+    let fields = EntryFields::default().with(EntryField::SplitOffsets);
+    let decode = |file: &[u8]| decode(file, &PartitionType::default(), fields, Inherited::default(), false);
+    let batches = decode(&file(5, 1 << 20)).unwrap();
+    assert_eq!(batches.iter().map(RecordBatch::num_rows).collect::<Vec<_>>(), [2, 2, 1]);
+    let error = decode(&file(1, (1 << 20) + 1)).unwrap_err().to_string();
+    assert!(error.ends_with("field split_offsets: it has more than 1048576 items"), "{error}");
 }
