@@ -11,7 +11,9 @@ use futures::FutureExt;
 use serde::Serialize;
 
 use super::RemoveOrphanFiles;
-use super::guards::{keep_files_with_other_names, refuse_foreign_tables, refuse_unshown_files};
+use super::guards::{
+    keep_files_with_other_names, refuse_foreign_tables, refuse_old_list, refuse_unshown_files, spare_changed_since_list,
+};
 use super::listing::{HiddenNames, Scope, listed_files, relation_files};
 use super::recoverable::Recoverable;
 use super::references::References;
@@ -230,6 +232,7 @@ async fn plan_on(
     }
     let seen = newest.seen().clone();
     let dangling = refuse_unshown_files(&seen.name, changed, options, &mut references, &search, &stores, task).await?;
+    refuse_old_list(&seen, options, &search)?;
 
     let window = RecoveryWindow::of(&metadata, options.deferred_ms, task)?;
     let now_ms = options.now_ms;
@@ -237,6 +240,9 @@ async fn plan_on(
     recoverable.spare(search.orphans.as_mut(), &unfinished, &mut newest).await?;
 
     let is_listing = options.file_list_view.is_none();
+    if !is_listing {
+        spare_changed_since_list(&mut search, &store).await?;
+    }
     keep_files_with_other_names(&mut references, &mut search, &store, is_listing, task).await?;
 
     let Search { mut metrics, orphans, foreign, .. } = search;
