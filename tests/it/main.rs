@@ -32,5 +32,6 @@ mod stores;
 mod subtraction;
 mod support;
 mod table;
+mod undo;
 mod watched;
 mod work;

@@ -11,7 +11,6 @@ mod search;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::journal::PlanFile;
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
 use serde::{Deserialize, Serialize};
@@ -22,8 +21,9 @@ pub use plan::OrphanPlan;
 
 use super::{Arguments, BoundCall, CallOutcome, Parameter, ParameterKind, Procedure, parameter};
 use crate::catalog::TableHandle;
-use crate::deletion::{DeletionOptions, delete_files};
-use crate::error::Result;
+use crate::deletion::{DeletionOptions, delete_files, remove_journal};
+use crate::error::{Error, Result};
+use crate::journal::{Claim, Claimed, HeldClaim, OpenRun, PlanFile, Writer};
 use crate::maintenance::RunContext;
 use crate::options::MaintenanceOptions;
 use crate::report::{Operation, Output, Report};
@@ -146,6 +146,10 @@ pub(crate) async fn execute(mut plan: OrphanPlan, context: &RunContext) -> Resul
     let earlier = std::mem::take(&mut plan.unfinished).finish(Operation::RemoveOrphanFiles, context).await?;
     let mut summary = plan.summary();
     let mut open = plan.write_into_journal(context).await?;
+    let claim = match &open {
+        Some(open) if plan.deletion.planned() > 0 => Some(claim(&plan, open, context).await?),
+        _ => None,
+    };
     let OrphanPlan { deletion, mut newest, max_concurrent_deletes, task, quarantine, .. } = plan;
     let options = DeletionOptions {
         concurrency: max_concurrent_deletes.unwrap_or(context.options().max_concurrent_deletes),
@@ -158,9 +162,26 @@ pub(crate) async fn execute(mut plan: OrphanPlan, context: &RunContext) -> Resul
     if let Some(open) = &mut open {
         summary.notices.extend(open.note_end(Operation::RemoveOrphanFiles, &files).await);
     }
+    if let Some(claim) = claim {
+        claim.release().await;
+    }
     let mut report = summary.report(files, false);
     report.absorb(earlier);
     Ok(report)
+}
+
+/// Claims the run, so that nobody puts snapshots back while files go that these may need.
+///
+/// # Errors
+/// [`Error::Conflict`] where somebody does. The run is then taken out of the journal.
+async fn claim(plan: &OrphanPlan, open: &OpenRun, context: &RunContext) -> Result<HeldClaim> {
+    let error = match open.journal().claim(&open.run, Claim::Purge, 0, &Writer::new(context)).await {
+        Ok(Claimed::Held(claim)) => return Ok(claim),
+        Ok(Claimed::ByAnother(why)) => Error::Conflict { table: plan.newest.seen().name.clone(), attempts: 1, why },
+        Err(error) => error,
+    };
+    remove_journal(open.journal(), &[open.as_journaled()]).await;
+    Err(error)
 }
 
 /// The procedure as SQL sees it.

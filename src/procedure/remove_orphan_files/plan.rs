@@ -21,7 +21,7 @@ use super::search::Search;
 use crate::catalog::{LoadedTable, Ownership, TableHandle};
 use crate::deletion::{DeletionPlan, Limits, NewestMetadata, check_limits, remove_journal};
 use crate::error::{Error, Result};
-use crate::journal::{JournalFiles, OpenRun, PlanFile, PlannedRun, Unfinished, Writer};
+use crate::journal::{JournalFiles, OpenRun, PlanFile, PlannedRun, Unfinished, Writer, refuse_other_clock};
 use crate::maintenance::RunContext;
 use crate::procedure::committing::plan_on_newest;
 use crate::procedure::recovery::RecoveryWindow;
@@ -31,9 +31,6 @@ use crate::reachability::FileIdentity;
 use crate::report::{FileOutcome, FileStatus, Metrics, Operation, Report, SkipReason, as_quarantined};
 use crate::storage::{ListingMode, Stores};
 use crate::table::{Location, PathRules, Root, Roots, TableMetadata};
-
-/// Clocks that are further apart than this are wrong.
-const MAX_CLOCK_DIFFERENCE_MS: i64 = 15 * 60 * 1000;
 
 /// A planned removal of orphans. Making one changes nothing; it can be looked at, serialised, executed or thrown away.
 #[derive(Debug)]
@@ -101,20 +98,18 @@ impl OrphanPlan {
             return Ok(None);
         }
         let Some(open) = OpenRun::begin(self.as_planned(), context, &self.task).await? else { return Ok(None) };
-        let Some(difference_ms) = open.clock_difference_ms().await? else { return Ok(Some(open)) };
-        if difference_ms.abs() <= MAX_CLOCK_DIFFERENCE_MS || self.ignore_clock {
+        if self.ignore_clock {
             return Ok(Some(open));
         }
-        remove_journal(open.journal(), &[open.as_journaled()]).await;
-        Err(Error::Guard {
-            table: self.newest.seen().name.clone(),
-            found: format!(
-                "the store's clock is {} {} the clock here, so that the age of a file can't be told. Set the clocks right, or \
-                 give ignore_clock_difference => true if older_than leaves room enough",
-                crate::time::format_duration(difference_ms.abs()),
-                if difference_ms > 0 { "ahead of" } else { "behind" }
-            ),
-        })
+        let depends = "the age of a file can't be told. Set the clocks right, or give ignore_clock_difference => true if \
+                       older_than leaves room enough";
+        match refuse_other_clock(&self.newest.seen().name, open.clock_difference_ms().await?, depends) {
+            Ok(()) => Ok(Some(open)),
+            Err(error) => {
+                remove_journal(open.journal(), &[open.as_journaled()]).await;
+                Err(error)
+            }
+        }
     }
 
     /// Stores the plan for a later call. Returns where it is.
@@ -214,7 +209,7 @@ async fn plan_on(
     search.refuse_mismatches(&table.name)?;
 
     let unfinished = match scope.whole_table && options.file_list_view.is_none() && only.is_none() {
-        true => Unfinished::on_the_way(&table, &handle, context).await?,
+        true => Unfinished::on_the_way(&table, &handle, options.no_catalog, context).await?,
         false => Unfinished::default(),
     };
     let mut newest = references.newest_metadata(handle.clone(), task, identity.clone(), table.clone());
@@ -272,7 +267,7 @@ async fn plan_on(
     check_limits(&name, deletion.planned() + unfinished.planned(), &limits)?;
     let mut deletion = deletion.keeping_folder(scope.folder.clone());
     deletion.preview(&stores).await?;
-    if deletion.planned() > 0 {
+    if deletion.planned() + unfinished.planned() > 0 {
         let (folder, permitted) = (Some(&scope.folder), options.shared_location);
         notices.extend(refuse_shared_location(&handle, newest.seen(), folder, permitted, task).await?);
     }
