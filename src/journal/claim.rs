@@ -183,7 +183,11 @@ impl HeldClaim {
         let mut files = HashSet::new();
         let others = self.runs.iter().filter(|run| run.run != self.run && run.is_open());
         for run in others.filter(|run| run.until_ms().is_some_and(|until_ms| until_ms > now_ms)) {
-            let plan = self.journal.plan_of(run).await.map_err(|error| unknown_promise(table, &error))?;
+            let plan = match self.journal.plan_of(run).await {
+                // Its run took it back since: its commit did not happen.
+                Err(error) if error.is_not_found() => continue,
+                plan => plan.map_err(|error| unknown_promise(table, &error))?,
+            };
             files.extend(plan.files.into_iter().map(|file| file.path));
         }
         Ok(files)

@@ -17,6 +17,7 @@ mod unfinished;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use datafusion::execution::TaskContext;
@@ -313,13 +314,22 @@ pub(crate) fn refuse_other_clock(table: &str, difference_ms: Option<i64>, depend
 /// Who writes, and when.
 #[derive(Debug, Clone)]
 pub(crate) struct Writer {
+    /// When the call began, ms since the epoch.
     pub now_ms: i64,
     pub run_by: String,
+    began: Instant,
 }
 
 impl Writer {
     pub(crate) fn new(context: &RunContext) -> Self {
-        Self { now_ms: context.maintenance.now_ms(), run_by: context.options().run_by() }
+        let (now_ms, run_by) = (context.maintenance.now_ms(), context.options().run_by());
+        Self { now_ms, run_by, began: Instant::now() }
+    }
+
+    /// The time by now, ms since the epoch.
+    fn later_ms(&self) -> i64 {
+        let elapsed_ms = i64::try_from(self.began.elapsed().as_millis()).unwrap_or(i64::MAX);
+        self.now_ms.saturating_add(elapsed_ms)
     }
 }
 
@@ -370,6 +380,11 @@ impl OpenRun {
         tracing::info!(table = table.name, run = %run, "the plan is in the journal");
         let (plan, noted) = (Some(plan), HashMap::new());
         Ok(Some(Self { journal, run, plan, number: 1, places, writer, until_ms, noted, written_at_ms }))
+    }
+
+    /// The files of the plan.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &str> {
+        self.places.keys().map(String::as_str)
     }
 
     /// Where it is noted.
@@ -470,7 +485,7 @@ impl OpenRun {
             format: RunHeader::FORMAT,
             run: self.run.clone(),
             stage,
-            at_ms: self.writer.now_ms,
+            at_ms: self.writer.later_ms(),
             operation,
             run_by: self.writer.run_by.clone(),
             product_version: env!("CARGO_PKG_VERSION").into(),

@@ -3,7 +3,7 @@
 //! Nothing that such a run once found out is trusted. Each of its files is looked up in everything that the newest metadata
 //! needs, as a removal of orphans would do it, and goes through the same checks before its delete as any other.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use datafusion::execution::TaskContext;
@@ -244,6 +244,8 @@ impl Unfinished {
     /// [`Error::Cancelled`] between two batches.
     pub(crate) async fn finish(self, operation: Operation, context: &RunContext) -> Result<Finished> {
         let mut finished = Finished { files: vec![], notices: self.notices };
+        // What became of files that other runs left, too.
+        let mut settled: HashMap<String, FileOutcome> = HashMap::new();
         if let Some((journal, old)) = self.old {
             remove_journal(&journal, &old).await;
         }
@@ -295,7 +297,11 @@ impl Unfinished {
                 // A commit that is on its way would find its run closed, and nobody would finish it.
                 (true, false) => Ok(()),
                 (true, true) => open.close(Stage::NotCommitted, operation).await,
-                (false, _) => open.note(operation, &files).await,
+                (false, _) => {
+                    settled.extend(files.iter().map(|file| (file.path.clone(), file.clone())));
+                    let shared = open.files().filter_map(|file| settled.get(file)).cloned().collect::<Vec<_>>();
+                    open.note(operation, &shared).await
+                }
             };
             if let Err(error) = noted {
                 finished.notices.push(format!(

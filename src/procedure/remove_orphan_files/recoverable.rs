@@ -62,6 +62,8 @@ impl Recoverable<'_> {
                     files.extend(plan.files.into_iter().map(|file| file.path));
                 }
                 Ok(_) => {}
+                // Its run took it back since: its commit did not happen.
+                Err(error) if error.is_not_found() => {}
                 Err(error) if error.is_about_the_file() => return Err(unknown_promise(&self.table.name, &error)),
                 Err(error) => return Err(error),
             }
