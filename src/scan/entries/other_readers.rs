@@ -1,7 +1,7 @@
 //! The same rows as apache-avro reads, of every manifest there is, and of damaged ones.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
@@ -12,7 +12,7 @@ use super::tests::fixture::{manifest, partition_type};
 use super::*;
 use crate::scan::avro::AvroFile;
 use crate::scan::testing::*;
-use crate::table::{PartitionType, TableMetadata};
+use crate::table::{PartitionType, ResultType, TableMetadata};
 
 /// What a manifest's header has for a key.
 fn header(file: &[u8], key: &str) -> Option<String> {
@@ -107,6 +107,29 @@ fn other_writers_and_codecs_give_the_same_rows() {
     assert_eq!(expected.len(), 3);
     for codec in ["deflate", "snappy", "zstandard"] {
         assert_eq!(rows(&format!("fastavro-{codec}.avro")), expected, "{codec}");
+    }
+}
+
+/// Those that the fuzz targets begin with, by fastavro.
+#[test]
+fn all_fields_of_another_writer_are_read() {
+    let decimal = ResultType::Decimal { precision: 9, scale: 2 };
+    let partition = PartitionType::new([
+        (1000, "any", ResultType::Double),
+        (1001, "decimal", decimal),
+        (1002, "fixed", ResultType::Fixed(4)),
+        (1003, "int", ResultType::Int),
+        (1004, "other", ResultType::String),
+    ]);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/manifest");
+    for name in ["all-fields.avro", "all-fields-deflate.avro"] {
+        let file = std::fs::read(folder.join(name)).unwrap();
+        let rows = rows_of(&decode(&file, &partition, EntryFields::ALL, inherited(Some(5)), false).unwrap());
+        assert_eq!(rows, expected_rows(&file, &partition, inherited(Some(5)), 3, false), "{name}");
+        let value = json!({"any": 2.5, "decimal": "-12345", "fixed": "00010203", "int": -5, "other": "x"});
+        assert_eq!((rows.len(), &rows[0]["data_file"]["partition"]), (3, &value));
+        let is_null = |field: &EntryField| rows[0]["data_file"][field.name()].is_null();
+        assert!(!EntryField::ALL[4..].iter().any(is_null), "{rows:?}");
     }
 }
 
