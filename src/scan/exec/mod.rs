@@ -67,7 +67,7 @@ pub(crate) type ManifestListScanExec = FileScanExec<ManifestLists>;
 /// [`FileScanExec::files`].
 pub(crate) type ManifestScanExec = FileScanExec<Manifests>;
 
-/// Reads manifests with all of their fields: the columns of [`super::projected_entry_schema`] and `manifest` UInt32, the
+/// Reads manifests with all of their fields: the columns of the schema of its projection and `manifest` UInt32, the
 /// place of the manifest in [`EntryScan::manifests`].
 pub(crate) type EntryScanExec = FileScanExec<Entries>;
 

@@ -65,21 +65,27 @@ pub(crate) fn describe_list(path: &str, bytes: &[u8], has_key: bool) -> Result<V
 fn decode(bytes: &[u8]) -> avro::Result<Vec<DescribedManifest>> {
     let file = AvroFile::<_, SLOTS>::open_like(bytes, &WANTED, [])?;
     let reader = RecordListReader::new(file.layout(), PARTITIONS)?.map(SummaryReader::new);
+    // A summary may take a byte in Avro, and sixty here. A manifest's path takes several, however it is compressed.
+    let mut summaries_left = (bytes.len() as u64).saturating_mul(avro::MAX_RECORDS_PER_BYTE);
     let mut decompressor = file.decompressor();
     let mut manifests = Vec::with_capacity(expected_rows(file.promised_records(file.blocks())));
     for block in file.blocks() {
         file.for_each_record(block, &mut decompressor, |row| {
-            manifests.push(described(row, reader.as_ref())?);
+            manifests.push(described(row, reader.as_ref(), &mut summaries_left)?);
             Ok(())
         })?;
     }
     Ok(manifests)
 }
 
-fn described(row: &Row<'_, SLOTS>, reader: Option<&SummaryReader>) -> avro::Result<DescribedManifest> {
+fn described(
+    row: &Row<'_, SLOTS>,
+    reader: Option<&SummaryReader>,
+    summaries_left: &mut u64,
+) -> avro::Result<DescribedManifest> {
     let entry = entry(row)?;
     let partitions = match (reader, row.bytes(PARTITIONS)) {
-        (Some(reader), Some(encoded)) => Some(reader.read(encoded)?),
+        (Some(reader), Some(encoded)) => Some(reader.read(encoded, summaries_left)?),
         _ => None,
     };
     Ok(DescribedManifest {
@@ -126,9 +132,10 @@ impl SummaryReader {
         Self { records, meanings }
     }
 
-    fn read(&self, encoded: &[u8]) -> avro::Result<Vec<FieldSummary>> {
+    fn read(&self, encoded: &[u8], left: &mut u64) -> avro::Result<Vec<FieldSummary>> {
         let mut summaries = vec![];
         self.records.read(encoded, |record| {
+            *left = left.checked_sub(1).ok_or("it has more partition summaries than a list of its size can have")?;
             let mut summary = FieldSummary::default();
             for (meaning, value) in self.meanings.iter().zip(record) {
                 let (Some(meaning), Some(value)) = (meaning, value) else { continue };
@@ -207,6 +214,20 @@ mod tests {
             partitions: Some(vec![summary.clone(), summary]),
         };
         assert_eq!(describe_list("l.avro", &file, false).unwrap(), [expected]);
+    }
+
+    #[test]
+    fn a_small_list_with_countless_summaries_is_refused() {
+        let mut list = record("m.avro", 0, [None, None], None);
+        let Value::Record(fields) = &mut list else { panic!("{list:?}") };
+        for (_, value) in fields.iter_mut().filter(|(name, _)| name == "partitions") {
+            let Value::Union(_, summaries) = value else { panic!("{value:?}") };
+            let Value::Array(summaries) = summaries.as_mut() else { panic!("{summaries:?}") };
+            summaries.resize(50_000, summaries[0].clone());
+        }
+        let file = file_of(SCHEMA, "deflate", 8, &[list]);
+        let error = describe_list("l.avro", &file, false).unwrap_err().to_string();
+        assert!(error.contains("it has more partition summaries than a list of its size can have"), "{error}");
     }
 
     #[test]
