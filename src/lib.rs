@@ -55,6 +55,7 @@ pub mod fixtures;
 pub mod fuzzing;
 mod journal;
 mod maintenance;
+mod metadata_tables;
 mod options;
 mod procedure;
 mod reachability;
@@ -98,6 +99,13 @@ pub mod parameters {
     /// The names of all procedures.
     pub fn procedures() -> impl Iterator<Item = &'static str> {
         crate::procedure::PROCEDURES.into_iter().map(|procedure| procedure.name())
+    }
+
+    /// The functions of the metadata tables, with their parameters and the columns that an unpartitioned table has.
+    pub fn metadata_tables() -> impl Iterator<Item = (&'static str, &'static [Parameter], Vec<String>)> {
+        crate::metadata_tables::MetadataTable::ALL
+            .into_iter()
+            .map(|table| (table.function(), table.parameters(), table.unpartitioned_columns()))
     }
 
     /// The parameters of a procedure, by its name in any case; the table comes first.

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use datafusion::catalog::CatalogProvider;
 use datafusion::error::DataFusionError;
 use datafusion::execution::{SessionState, TaskContext};
 use datafusion::prelude::SessionContext;
@@ -312,6 +313,29 @@ impl Maintenance {
     /// [`Error::Catalog`] when there is no such catalog or namespace, or the catalog can't list.
     pub async fn list_tables(&self, within: Option<&str>) -> Result<Vec<String>> {
         self.inner.catalogs.list_tables(within, &self.session()?.runtime_env()).await
+    }
+
+    /// A DataFusion catalog in which the tables of a catalog that is registered here have their metadata tables beside them:
+    /// `t$snapshots` and `t.snapshots`, `$refs`, `$history`, `$metadata_log_entries`, `$properties`, `$manifests`, `$files`, `$entries`,
+    /// `$all_files` and `$partitions`, in any case. All other names are left to `inner`, which has the tables themselves; without it
+    /// there are no others.
+    ///
+    /// `catalog` is the name that the catalog was given in [`MaintenanceBuilder::catalog`]. A schema named `a.b` means the namespace
+    /// `b` in `a`. With `inner`, only its schemas are there; without it, every schema is looked for when a table is asked for.
+    ///
+    /// ```no_run
+    /// # fn run(session: datafusion::prelude::SessionContext, maintenance: iceberg_maintenance::Maintenance) {
+    /// let lake = maintenance.with_metadata_tables("lake", session.catalog("lake"));
+    /// session.register_catalog("lake", lake);
+    /// // SELECT * FROM lake.db."orders$snapshots"
+    /// # }
+    /// ```
+    pub fn with_metadata_tables(
+        &self,
+        catalog: &str,
+        inner: Option<Arc<dyn CatalogProvider>>,
+    ) -> Arc<dyn CatalogProvider> {
+        crate::metadata_tables::with_metadata_tables(self.clone(), catalog, inner)
     }
 
     /// Passes a notice on to whom the embedder named.

@@ -384,11 +384,15 @@ const MAX_NAMESPACE_PARTS: usize = 32;
 /// A table's name with its catalog, as the `table` argument takes it.
 fn full_name(catalog: &str, table: &TableName) -> String {
     let parts = std::iter::once(catalog).chain(table.namespace.iter().map(String::as_str)).chain([table.name.as_str()]);
-    let quoted = |part: &str| match part.chars().all(|c| c.is_alphanumeric() || c == '_') {
+    parts.map(quoted).collect::<Vec<_>>().join(".")
+}
+
+/// A part of a name, quoted where it must be.
+pub(crate) fn quoted(part: &str) -> String {
+    match part.chars().all(|c| c.is_alphanumeric() || c == '_') {
         true => part.to_string(),
         false => format!("\"{}\"", part.replace('"', "\"\"")),
-    };
-    parts.map(quoted).collect::<Vec<_>>().join(".")
+    }
 }
 
 /// Splits a name at the dots that are not inside quotes.

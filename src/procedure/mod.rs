@@ -353,7 +353,7 @@ fn require_retention(arguments: &Arguments, older_than_ms: Option<i64>, floor_ms
 }
 
 /// A parameter without aliases that `EXECUTE` takes only by name.
-const fn parameter(
+pub(crate) const fn parameter(
     name: &'static str,
     kind: ParameterKind,
     call_position: Option<usize>,

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::entries::{EntryFields, EntryFile, EntryShape, Inherited};
 use super::manifest::{EntryColumns, ManifestFile};
-use super::manifest_list::{KnownEntries, decode_new_entries, promised_entries};
+use super::manifest_list::{KnownEntries, decode_new_entries, describe_list, promised_entries};
 use crate::error::Result;
 use crate::table::{PartitionType, ResultType};
 
-/// Decodes a manifest list, and the same one again.
+/// Decodes a manifest list, and the same one again; and with all that it says of manifests.
 ///
 /// # Panics
 /// When there are more rows than the list promises, or when reading it again finds something new or other counts.
@@ -19,6 +19,9 @@ pub(crate) fn manifest_list(bytes: &[u8]) {
     let rows = new.map_or(0, |batch| batch.num_rows()) as u64;
     let promised = promised_entries(bytes);
     assert!(rows <= promised && promised <= most_records(bytes), "{rows} rows of {promised} in {} bytes", bytes.len());
+    if let Ok(described) = describe_list("list", bytes, false) {
+        assert_eq!(described.len() as u64, promised, "manifests with all that the list says of them");
+    }
     let (again, live_again) = decode_new_entries("list", bytes, &mut known).unwrap_or_else(|why| panic!("{why}"));
     assert!(again.is_none(), "the same list has new entries when it is read again");
     assert_eq!(live, live_again);

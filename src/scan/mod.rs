@@ -15,7 +15,6 @@ mod avro;
 #[cfg(feature = "benches")]
 pub(crate) mod benches;
 mod columns;
-#[allow(dead_code, reason = "for the metadata tables")]
 mod entries;
 mod exec;
 #[cfg(feature = "fuzzing")]
@@ -25,16 +24,14 @@ mod manifest_list;
 #[cfg(test)]
 mod testing;
 
-#[allow(unused_imports, reason = "for the metadata tables")]
-pub(crate) use entries::{EntryField, EntryFields, Inherited, entry_schema, partition_fields, projected_entry_schema};
-#[allow(unused_imports, reason = "for the metadata tables")]
+pub(crate) use entries::{EntryField, EntryFields, Inherited, entry_schema, partition_fields};
 pub(crate) use exec::{EntryManifest, EntryScan, EntryScanExec};
 pub(crate) use exec::{
     ManifestListRef, ManifestListScanExec, ManifestRef, ManifestScanExec, OnUnreadable, ScanLog, ScanWork, Unreadable,
     collect_partitioned,
 };
 pub(crate) use manifest::EntryCounts;
-pub(crate) use manifest_list::LiveCounts;
+pub(crate) use manifest_list::{DescribedManifest, LiveCounts, describe_list};
 
 use crate::error::{Error, Result};
 

@@ -10,6 +10,7 @@ use super::constant::{Argument, Constant};
 use super::statement::Form;
 use super::{names, value};
 use crate::error::{Error, Result};
+use crate::metadata_tables::MetadataTable;
 use crate::options::MaintenanceOptions;
 use crate::procedure::{Arguments, Parameter, ParameterKind, Procedure, Value};
 use crate::time::{SessionZone, Why};
@@ -37,10 +38,39 @@ impl Environment {
     }
 }
 
+/// What is called: arguments are read by its parameters.
+pub(crate) trait Callee {
+    /// The canonical name, lower case.
+    fn name(&self) -> &'static str;
+
+    /// The parameters; `table` is always the first.
+    fn parameters(&self) -> &'static [Parameter];
+}
+
+impl Callee for &'static dyn Procedure {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn parameters(&self) -> &'static [Parameter] {
+        (**self).parameters()
+    }
+}
+
+impl Callee for MetadataTable {
+    fn name(&self) -> &'static str {
+        self.function()
+    }
+
+    fn parameters(&self) -> &'static [Parameter] {
+        (*self).parameters()
+    }
+}
+
 /// A call with its arguments folded to constants: all that is known without a clock.
 #[derive(Debug, Clone)]
-pub(crate) struct Invocation {
-    pub procedure: &'static dyn Procedure,
+pub(crate) struct Invocation<C = &'static dyn Procedure> {
+    pub callee: C,
     pub form: Form,
     /// The catalog in front of `system`, quoted if it was.
     pub catalog: Option<String>,
@@ -49,18 +79,18 @@ pub(crate) struct Invocation {
     pub arguments: Vec<Argument>,
 }
 
-impl Invocation {
+impl<C: Callee> Invocation<C> {
     /// The typed arguments.
     ///
     /// # Errors
     /// [`Error::Argument`], see the module's head.
     pub(crate) fn arguments(&self, env: &Environment) -> Result<Arguments> {
-        let parameters = Parameters { procedure: self.procedure };
+        let parameters = Parameters::of(&self.callee);
         let given = self.expand_options(&parameters)?;
         let names = given.iter().map(|argument| argument.name.as_deref());
-        check_mixing(self.procedure.name(), self.form, names)?;
+        check_mixing(self.callee.name(), self.form, names)?;
         let mut schema = None;
-        let mut arguments = Arguments { procedure: self.procedure.name(), now_ms: env.now_ms, ..Default::default() };
+        let mut arguments = Arguments { procedure: self.callee.name(), now_ms: env.now_ms, ..Default::default() };
         let mut seen: Vec<&str> = self.target.iter().map(|_| "table").collect();
         for (index, argument) in given.iter().enumerate() {
             if parameters.is_schema(argument.name.as_deref()) {
@@ -232,12 +262,17 @@ pub(crate) fn check_mixing<'a>(
     Ok(())
 }
 
-/// The parameters of a procedure, and errors that list them.
+/// The parameters of what is called, and errors that list them.
 pub(crate) struct Parameters {
-    pub procedure: &'static dyn Procedure,
+    name: &'static str,
+    parameters: &'static [Parameter],
 }
 
 impl Parameters {
+    pub(crate) fn of(callee: &impl Callee) -> Self {
+        Self { name: callee.name(), parameters: callee.parameters() }
+    }
+
     fn convert(
         &self,
         name: &str,
@@ -253,14 +288,14 @@ impl Parameters {
         let matches = |p: &&Parameter| {
             p.name.eq_ignore_ascii_case(name) || p.aliases.iter().any(|alias| alias.eq_ignore_ascii_case(name))
         };
-        let found = self.procedure.parameters().iter().find(matches);
+        let found = self.parameters.iter().find(matches);
         found.ok_or_else(|| self.error(&format!("there is no argument {name}")))
     }
 
     /// Finds the parameter at a position.
     pub(crate) fn at(&self, index: usize, form: Form) -> Result<&'static Parameter> {
         let position = |p: &Parameter| if form == Form::Execute { p.execute_position } else { p.call_position };
-        let parameters = self.procedure.parameters();
+        let parameters = self.parameters;
         parameters.iter().find(|p| position(p) == Some(index)).ok_or_else(|| {
             let most = parameters.iter().filter(|p| position(p).is_some()).count();
             self.error(&format!(
@@ -270,8 +305,7 @@ impl Parameters {
     }
 
     fn is_schema(&self, name: Option<&str>) -> bool {
-        name.is_some_and(|name| name.eq_ignore_ascii_case(SCHEMA))
-            && !self.procedure.parameters().iter().any(|p| p.name == SCHEMA)
+        name.is_some_and(|name| name.eq_ignore_ascii_case(SCHEMA)) && !self.parameters.iter().any(|p| p.name == SCHEMA)
     }
 
     fn repeated(&self, parameter: &Parameter, has_target: bool) -> Error {
@@ -287,9 +321,9 @@ impl Parameters {
 
     /// An error with the list of the arguments behind it.
     pub(crate) fn error(&self, message: &str) -> Error {
-        let list = self.procedure.parameters().iter();
+        let list = self.parameters.iter();
         let list: Vec<_> = list.map(|p| format!("{} ({})", p.name, value::kind_in_words(p.kind))).collect();
-        Error::argument(self.procedure.name(), format!("{message}. Its arguments are: {}", list.join(", ")))
+        Error::argument(self.name, format!("{message}. Its arguments are: {}", list.join(", ")))
     }
 
     /// An error about the argument with that name or at that position.

@@ -73,7 +73,7 @@ fn function<'a>(state: &'a SessionState, procedure: &str) -> Result<&'a Procedur
 
 fn invocation(state: &SessionState, function: &ProcedureFunction, call: Call) -> Result<Invocation> {
     let Call { form, catalog, target, arguments, .. } = call;
-    let parameters = Parameters { procedure: function.procedure };
+    let parameters = Parameters::of(&function.procedure);
     let zone = SessionZone::new(state.config_options().execution.time_zone.as_deref())
         .map_err(|message| Error::Statement { message })?;
     let argument = |(index, (name, expr)): (usize, NamedExpr)| {
@@ -85,7 +85,7 @@ fn invocation(state: &SessionState, function: &ProcedureFunction, call: Call) ->
         Ok(Argument { name, value })
     };
     let arguments = arguments.into_iter().enumerate().map(argument).collect::<Result<Vec<_>, Error>>()?;
-    Ok(Invocation { procedure: function.procedure, form, catalog, target, arguments })
+    Ok(Invocation { callee: function.procedure, form, catalog, target, arguments })
 }
 
 /// Folds an expression as DataFusion folds the arguments of table functions.

@@ -45,6 +45,7 @@ pub(crate) use statement::parse;
 
 use crate::error::Error;
 use crate::maintenance::Maintenance;
+use crate::metadata_tables::MetadataTable;
 use crate::options::MaintenanceOptions;
 use crate::procedure::{PROCEDURES, Procedure};
 
@@ -132,7 +133,14 @@ pub(crate) fn install(
     if let Some(options) = options {
         ctx.state_ref().write().config_mut().options_mut().extensions.insert(options);
     }
-    install_procedures(ctx, maintenance, &PROCEDURES)
+    install_procedures(ctx, maintenance, &PROCEDURES)?;
+    let state = ctx.state_ref();
+    let mut state = state.write();
+    for table in MetadataTable::ALL {
+        let function = table_function::MetadataFunction { table, maintenance: maintenance.clone() };
+        state.register_udtf(table.function(), Arc::new(function));
+    }
+    Ok(())
 }
 
 fn install_procedures(

@@ -135,7 +135,7 @@ impl ProcedureTable {
 
 fn bind(invocations: &[Invocation], env: &Environment) -> Result<Vec<NamedCall>> {
     let bind = |invocation: &Invocation| {
-        let procedure = invocation.procedure;
+        let procedure = invocation.callee;
         let arguments = invocation.arguments(env)?;
         let notices = invocation.notices(&arguments);
         let call = procedure.bind(arguments, &env.options)?;
@@ -151,7 +151,7 @@ fn obey_off(invocation: &Invocation, env: &Environment) -> Result<(), Error> {
             message: format!(
                 "{} can't be called as a table function: the session option iceberg_maintenance.table_functions is 'off'; \
                  use CALL, or SET it to 'dry_run' or 'execute'",
-                invocation.procedure.name()
+                invocation.callee.name()
             ),
         });
     }

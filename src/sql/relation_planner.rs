@@ -34,7 +34,7 @@ pub(crate) async fn planned_calls<T>(planning: impl Future<Output = Result<T>>) 
     PLANNED.scope(RefCell::default(), planning).await
 }
 
-/// Plans calls of procedures in `FROM`.
+/// Plans calls of procedures and of metadata tables' functions in `FROM`.
 #[derive(Debug, Default)]
 pub(crate) struct ProcedureRelations;
 
@@ -44,7 +44,7 @@ impl RelationPlanner for ProcedureRelations {
         relation: TableFactor,
         context: &mut dyn RelationPlannerContext,
     ) -> Result<RelationPlanning> {
-        let called = called_name(&relation).and_then(path).and_then(|path| statement::called_procedure(&path));
+        let called = called_name(&relation).and_then(path).and_then(|path| statement::called_function(&path));
         let Some((catalog, procedure)) = called else { return Ok(RelationPlanning::Original(Box::new(relation))) };
         let (arguments, alias) = parts(relation)?;
         plan_call(procedure, catalog, arguments, alias, context)

@@ -55,7 +55,7 @@ pub fn rewrite(sql: &str) -> Result<Option<String>> {
 fn function_arguments(call: &Call) -> Result<Vec<NamedExpr>> {
     let procedure = procedure::find(call.procedure)
         .ok_or_else(|| Error::Statement { message: format!("there is no procedure {}", call.procedure) })?;
-    let parameters = Parameters { procedure };
+    let parameters = Parameters::of(&procedure);
     check_mixing(call.procedure, call.form, call.arguments.iter().map(|(name, _)| name.as_deref()))?;
     let mut arguments: Vec<NamedExpr> = call.target.iter().map(|target| (None, text_literal(target))).collect();
     for (index, (name, expr)) in call.arguments.iter().enumerate() {

@@ -17,6 +17,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{names, vacuum};
 use crate::error::{Error, Result};
+use crate::metadata_tables::MetadataTable;
 use crate::procedure;
 
 /// A statement of ours.
@@ -204,8 +205,17 @@ fn parse_call(parser: &mut Parser) -> Parsed<Option<Call>> {
     let Ok(path) = parse_path(parser) else { return Ok(None) };
     let Some((catalog, procedure)) = called_procedure(&path) else {
         return match path.split_last() {
-            // The namespace is ours, so that nobody else can know the procedure.
-            Some((name, namespace)) if system_catalog(namespace).is_some() => unknown_procedure(&name.value),
+            Some((name, namespace)) if namespace.is_empty() || system_catalog(namespace).is_some() => {
+                match MetadataTable::of_function(&name.value) {
+                    Some(table) => refused(format!(
+                        "{function} is a table and no procedure: write SELECT * FROM {function}(…)",
+                        function = table.function()
+                    )),
+                    None if namespace.is_empty() => Ok(None),
+                    // The namespace is ours, so that nobody else can know the procedure.
+                    None => unknown_procedure(&name.value),
+                }
+            }
             Some((name, namespace)) => match procedure::find(&name.value) {
                 Some(procedure) => wrong_namespace(procedure.name(), namespace),
                 None => Ok(None),
@@ -226,6 +236,17 @@ pub(super) fn called_procedure(path: &[Ident]) -> Option<(Option<String>, &'stat
         namespace => system_catalog(namespace)?.map(names::part_text),
     };
     Some((catalog, procedure))
+}
+
+/// The catalog and the table function of ours that a path of names calls: a procedure, or a metadata table.
+pub(super) fn called_function(path: &[Ident]) -> Option<(Option<String>, &'static str)> {
+    let (name, namespace) = path.split_last()?;
+    let Some(table) = MetadataTable::of_function(&name.value) else { return called_procedure(path) };
+    let catalog = match namespace {
+        [] => None,
+        namespace => system_catalog(namespace)?.map(names::part_text),
+    };
+    Some((catalog, table.function()))
 }
 
 /// The catalog in `[catalog.]system`; the outer option is `None` for other namespaces.

@@ -1,4 +1,4 @@
-//! Procedures as table functions.
+//! Procedures and metadata tables as table functions.
 //!
 //! Stock sessions pass positional arguments as they are. Our relation planner and our statements also know names, and a few
 //! constants that must not be folded; both would be lost in DataFusion's argument list, so that they are passed in the
@@ -6,17 +6,19 @@
 
 use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::{Result, ScalarValue};
+use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::{Expr, lit};
 
 use std::sync::Arc;
 
-use super::arguments::{Invocation, Parameters};
+use super::arguments::{Callee, Environment, Invocation, Parameters};
 use super::constant::{self, Argument, Constant};
 use super::provider::ProcedureTable;
 use super::statement::Form;
 use super::value;
 use crate::error::Error;
 use crate::maintenance::Maintenance;
+use crate::metadata_tables::{Ask, MetadataTable, MetadataTableProvider, Request};
 use crate::procedure::Procedure;
 
 /// A procedure as a table function. It also tells a session's statements which procedures and which handle to use.
@@ -28,29 +30,68 @@ pub(crate) struct ProcedureFunction {
 
 impl TableFunctionImpl for ProcedureFunction {
     fn call_with_args(&self, args: TableFunctionArgs) -> Result<Arc<dyn TableProvider>> {
-        let (catalog, encoded) = match args.exprs() {
-            [marker, catalog, encoded @ ..] if *marker == lit(MARKER) => {
-                (text(catalog).map(str::to_string), decode(encoded).collect::<Vec<_>>())
-            }
-            exprs => (None, exprs.iter().map(|expr| (None, None, expr)).collect()),
-        };
-        let parameters = Parameters { procedure: self.procedure };
-        let argument = |(index, (name, kind, expr)): (usize, (Option<&str>, Option<&str>, &Expr))| {
-            let value = match (kind, constant::from_folded(expr)) {
-                (Some(TIMESTAMP), Ok(Constant::Scalar(scalar))) => scalar_text(&scalar).map(Constant::Timestamp),
-                (Some(NAME), Ok(Constant::Scalar(scalar))) => scalar_text(&scalar).map(Constant::Name),
-                (_, folded) => folded,
-            };
-            let value = value.map_err(|why| parameters.argument_error(name, index, Form::Function, &why))?;
-            Ok(Argument { name: name.map(str::to_string), value })
-        };
-        let arguments = encoded.into_iter().enumerate().map(argument).collect::<Result<Vec<_>, Error>>()?;
-        let invocation =
-            Invocation { procedure: self.procedure, form: Form::Function, catalog, target: None, arguments };
+        let invocation = invocation(self.procedure, &args)?;
         let table =
             ProcedureTable::try_new(self.maintenance.clone(), vec![invocation], args.session().config().options())?;
         Ok(Arc::new(table))
     }
+}
+
+/// A metadata table as a table function.
+#[derive(Debug, Clone)]
+pub(crate) struct MetadataFunction {
+    pub table: MetadataTable,
+    pub maintenance: Maintenance,
+}
+
+impl TableFunctionImpl for MetadataFunction {
+    fn call_with_args(&self, args: TableFunctionArgs) -> Result<Arc<dyn TableProvider>> {
+        let call = MetadataCall { invocation: invocation(self.table, &args)?, maintenance: self.maintenance.clone() };
+        let session = args.session();
+        let table = MetadataTableProvider::plan(
+            self.maintenance.clone(),
+            Arc::new(call),
+            session.config().options(),
+            session.runtime_env(),
+        )?;
+        Ok(Arc::new(table))
+    }
+}
+
+/// The call of a metadata table's function. Times that it gives relative to now are counted from each execution.
+#[derive(Debug)]
+struct MetadataCall {
+    invocation: Invocation<MetadataTable>,
+    maintenance: Maintenance,
+}
+
+impl Ask for MetadataCall {
+    fn request(&self, config: &ConfigOptions) -> Result<Request, Error> {
+        let env = Environment::new(self.maintenance.now_ms(), config)?;
+        self.invocation.callee.bind(&self.invocation.arguments(&env)?)
+    }
+}
+
+/// The call with its arguments as they came.
+fn invocation<C: Callee>(callee: C, args: &TableFunctionArgs) -> Result<Invocation<C>> {
+    let (catalog, encoded) = match args.exprs() {
+        [marker, catalog, encoded @ ..] if *marker == lit(MARKER) => {
+            (text(catalog).map(str::to_string), decode(encoded).collect::<Vec<_>>())
+        }
+        exprs => (None, exprs.iter().map(|expr| (None, None, expr)).collect()),
+    };
+    let parameters = Parameters::of(&callee);
+    let argument = |(index, (name, kind, expr)): (usize, (Option<&str>, Option<&str>, &Expr))| {
+        let value = match (kind, constant::from_folded(expr)) {
+            (Some(TIMESTAMP), Ok(Constant::Scalar(scalar))) => scalar_text(&scalar).map(Constant::Timestamp),
+            (Some(NAME), Ok(Constant::Scalar(scalar))) => scalar_text(&scalar).map(Constant::Name),
+            (_, folded) => folded,
+        };
+        let value = value.map_err(|why| parameters.argument_error(name, index, Form::Function, &why))?;
+        Ok(Argument { name: name.map(str::to_string), value })
+    };
+    let arguments = encoded.into_iter().enumerate().map(argument).collect::<Result<Vec<_>, Error>>()?;
+    Ok(Invocation { callee, form: Form::Function, catalog, target: None, arguments })
 }
 
 /// The first argument of an encoded list. Nobody writes it by accident, and writing it on purpose gains nothing.

@@ -4,10 +4,10 @@ mod change;
 mod document;
 pub(crate) mod location;
 mod metadata;
-#[allow(dead_code, reason = "for the metadata tables")]
 mod partitioning;
 mod parts;
 mod properties;
+mod summaries;
 mod summary;
 
 pub use change::{ChangedMetadata, MetadataChange};
@@ -18,7 +18,7 @@ pub(crate) use metadata::TableIdentity;
 pub use metadata::{
     MAIN_BRANCH, MetadataLogEntry, RefKind, Snapshot, SnapshotLogEntry, SnapshotRef, StatisticsFile, TableMetadata,
 };
-pub(crate) use partitioning::{PartitionType, PartitionTypeField, ResultType};
+pub(crate) use partitioning::{PartitionType, PartitionTypeField, ResultType, SpecTransform, spec_transforms};
 pub use parts::MetadataPart;
 pub(crate) use parts::{parts_to_restore, removed_parts, taken_id};
 pub use properties::{DEFAULT_MAX_SNAPSHOT_AGE_MS, Properties};

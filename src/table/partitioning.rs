@@ -166,6 +166,31 @@ impl PartitionType {
     }
 }
 
+/// A partition field of one spec.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SpecTransform {
+    /// Its id.
+    pub(crate) field_id: i32,
+    /// The name of its transform, with its argument in brackets if it has one.
+    pub(crate) transform: String,
+}
+
+/// The fields of all specs, in the order of each spec, by the specs' ids.
+///
+/// # Errors
+/// [`Error::InvalidMetadata`] when specs are not what the spec says.
+pub(crate) fn spec_transforms(metadata: &TableMetadata) -> Result<HashMap<i32, Vec<SpecTransform>>> {
+    let field = |field: SpecField| -> std::result::Result<_, String> {
+        Ok(SpecTransform { field_id: field.id()?, transform: field.transform })
+    };
+    let spec = |spec: Spec| -> std::result::Result<_, String> {
+        Ok((spec.spec_id, spec.fields.into_iter().map(field).collect::<std::result::Result<Vec<_>, _>>()?))
+    };
+    specs(metadata)
+        .and_then(|specs| specs.into_iter().map(spec).collect())
+        .map_err(|why| Error::InvalidMetadata { path: metadata.metadata_location().to_string(), why })
+}
+
 /// The names of fields, in the order in which they take precedence.
 #[derive(Default)]
 struct Names(Vec<(i32, String)>);

@@ -32,6 +32,11 @@ impl Properties {
         self.values.get(name).map(String::as_str)
     }
 
+    /// All properties, by name.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.values.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// `gc.enabled`: only absent or `true` (in any case) allows deletion. The offending value otherwise.
     pub fn gc_disabled(&self) -> Option<&str> {
         self.get("gc.enabled").filter(|value| !value.eq_ignore_ascii_case("true"))

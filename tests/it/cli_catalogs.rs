@@ -89,6 +89,23 @@ fn the_tables_of_catalogs_are_listed_by_the_names_that_calls_take() {
 }
 
 #[test]
+fn metadata_tables_are_beside_the_tables_of_catalogs() {
+    let home = tempfile::tempdir().unwrap();
+    let root = home.path().canonicalize().unwrap();
+    warehouse(&root.join("lake"));
+    let flag = format!("--catalog=Lake={}", root.join("lake").display());
+    for (from, expected) in [
+        ("lake.sales.\"orders$snapshots\"", "n\n2\n"),
+        ("lake.\"sales.eu\".\"my orders$files\"", "n\n2\n"),
+        ("iceberg_refs('lake.sales.orders')", "n\n1\n"),
+    ] {
+        let query = format!("SELECT count(*) AS n FROM {from}");
+        let output = tool_in(&root, &["--format", "csv", "-q", &flag, "-c", &query], &[]);
+        assert_eq!((text(&output.stdout), text(&output.stderr)), (expected, ""), "{from}");
+    }
+}
+
+#[test]
 fn what_is_wrong_with_a_catalog_is_said_in_one_line_without_its_secrets() {
     let home = tempfile::tempdir().unwrap();
     for (catalog, says) in [

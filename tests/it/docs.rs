@@ -24,6 +24,27 @@ fn the_sql_reference_names_every_argument_and_alias() {
 }
 
 #[test]
+fn the_sql_reference_names_every_metadata_table_with_its_columns_and_arguments() {
+    let section = REFERENCE.split("\n## ").find(|section| section.starts_with("Looking at a table\n")).unwrap();
+    for (function, parameters, columns) in parameters::metadata_tables() {
+        let row = section.lines().find(|line| line.starts_with(&format!("| `{function}` |")));
+        let row = row.unwrap_or_else(|| panic!("{function} is not in docs/sql.md"));
+        let mut at = 0;
+        for column in columns {
+            // Those of all_files are those of files.
+            let found = row[at..].find(&format!("`{column}`")).or((function == "iceberg_all_files").then_some(0));
+            at += found.unwrap_or_else(|| panic!("{function}: {column} is not in docs/sql.md, or not in its place"));
+        }
+        for name in parameters
+            .iter()
+            .flat_map(|parameter| [parameter.name].into_iter().chain(parameter.aliases.iter().copied()))
+        {
+            assert!(section.contains(&format!("| `{name}` |")) || name == "table_name", "{function}: {name}");
+        }
+    }
+}
+
+#[test]
 fn the_sql_reference_names_every_metric_in_order() {
     let mut at = 0;
     for (name, _) in METRICS {

@@ -19,6 +19,7 @@ mod interleavings;
 mod java_behaviours;
 mod journal;
 mod kills;
+mod metadata_tables;
 mod model;
 mod neighbours;
 mod plan_tables;

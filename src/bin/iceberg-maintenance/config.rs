@@ -93,6 +93,11 @@ impl Config {
         }
     }
 
+    /// The names of all catalogs, in lower case.
+    pub(crate) fn catalog_names(&self) -> impl Iterator<Item = &str> {
+        self.catalogs.keys().map(String::as_str)
+    }
+
     fn add_catalogs(&mut self, catalogs: BTreeMap<String, Properties>) {
         for (name, properties) in catalogs {
             let catalog = catalog::connect(&name, &properties)

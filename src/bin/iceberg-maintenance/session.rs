@@ -61,6 +61,10 @@ impl Session {
         let (interrupts, endings) = (Interrupts::listen(&runtime), Arc::default());
         let builder = Maintenance::builder().on_notice(notices(&interrupts, &endings, options.quiet));
         let maintenance = config_file.apply(builder).register(&context)?;
+        for name in config_file.catalog_names() {
+            let catalog = maintenance.with_metadata_tables(name, context.catalog(name));
+            context.register_catalog(name, catalog);
+        }
         for (name, value) in config_file.settings().iter().chain(&options.set) {
             context.state_ref().write().config_mut().options_mut().set(name, value)?;
         }

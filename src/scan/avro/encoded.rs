@@ -209,6 +209,53 @@ pub(in crate::scan) struct RecordReader {
     fields: Vec<RecordField>,
 }
 
+/// Reads lists of records.
+#[derive(Debug)]
+pub(in crate::scan) struct RecordListReader {
+    element: RecordReader,
+}
+
+impl RecordListReader {
+    /// For a slot. `None`: the records of this layout have no such field.
+    ///
+    /// # Errors
+    /// When the field is no list of records.
+    pub(in crate::scan) fn new(layout: &Arc<Layout>, slot: usize) -> Result<Option<Self>> {
+        let Some(node) = layout.encoded(slot) else { return Ok(None) };
+        let schema = layout.schema();
+        let fields = match schema.node(node) {
+            Node::Array(items) => match schema.node(*items) {
+                Node::Record(fields) => Some(fields.iter().map(|field| record_field(schema, field)).collect()),
+                _ => None,
+            },
+            _ => None,
+        };
+        let fields = fields.ok_or("it is not a list of records")?;
+        Ok(Some(Self { element: RecordReader { layout: Arc::clone(layout), fields } }))
+    }
+
+    /// The fields of each record, as [`RecordReader::fields`].
+    pub(in crate::scan) fn fields(&self) -> &[RecordField] {
+        self.element.fields()
+    }
+
+    /// Hands each record to `take`: its values by their place in [`Self::fields`], `None` for null and for what is no primitive.
+    pub(in crate::scan) fn read<'a>(
+        &self,
+        encoded: &'a [u8],
+        mut take: impl FnMut(&[Option<Primitive<'a>>]) -> Result<()>,
+    ) -> Result<()> {
+        let mut values = vec![None; self.fields().len()];
+        each_item(encoded, |cursor| {
+            self.element.read_at(cursor, |place, value| {
+                values[place] = value;
+                Ok(())
+            })?;
+            take(&values)
+        })
+    }
+}
+
 /// A field of such a record.
 #[derive(Debug)]
 pub(in crate::scan) struct RecordField {
@@ -250,17 +297,24 @@ impl RecordReader {
     pub(in crate::scan) fn read<'a>(
         &self,
         encoded: &'a [u8],
+        take: impl FnMut(usize, Option<Primitive<'a>>) -> Result<()>,
+    ) -> Result<()> {
+        self.read_at(&mut Cursor::new(encoded), take)
+    }
+
+    fn read_at<'a>(
+        &self,
+        cursor: &mut Cursor<'a>,
         mut take: impl FnMut(usize, Option<Primitive<'a>>) -> Result<()>,
     ) -> Result<()> {
         let schema = self.layout.schema();
-        let mut cursor = Cursor::new(encoded);
         for (place, field) in self.fields.iter().enumerate() {
             match field.primitive {
                 Some(nullable) => {
                     let node = schema.node(nullable.node);
-                    take(place, nullable.read(&mut cursor, |cursor| primitive(node, cursor))?)?;
+                    take(place, nullable.read(cursor, |cursor| primitive(node, cursor))?)?;
                 }
-                None => skip(schema, field.node, &mut cursor, 0)?,
+                None => skip(schema, field.node, cursor, 0)?,
             }
         }
         Ok(())

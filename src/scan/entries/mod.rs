@@ -13,7 +13,7 @@ mod decode;
 mod fields;
 mod partition;
 
-pub(crate) use fields::{EntryField, EntryFields, entry_schema, projected_entry_schema};
+pub(crate) use fields::{EntryField, EntryFields, entry_schema};
 pub(crate) use partition::partition_fields;
 
 pub(in crate::scan) use decode::{EntryFile, EntryShape};

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
+use super::fields::projected_entry_schema;
 use super::oracle::{expected_rows, partition_names, project, rows_of, rows_of_records};
 use super::tests::decode;
 use super::tests::fixture::{manifest, partition_type};

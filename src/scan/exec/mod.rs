@@ -17,7 +17,6 @@
 
 mod collect;
 mod decode;
-#[allow(dead_code, reason = "for the metadata tables")]
 mod entries;
 mod lists;
 mod log;
@@ -68,9 +67,8 @@ pub(crate) type ManifestListScanExec = FileScanExec<ManifestLists>;
 /// [`FileScanExec::files`].
 pub(crate) type ManifestScanExec = FileScanExec<Manifests>;
 
-/// Reads manifests with all of their fields: the columns of [`super::projected_entry_schema`] and `manifest` UInt32, the
+/// Reads manifests with all of their fields: the columns of the schema of its projection and `manifest` UInt32, the
 /// place of the manifest in [`EntryScan::manifests`].
-#[allow(dead_code, reason = "for the metadata tables")]
 pub(crate) type EntryScanExec = FileScanExec<Entries>;
 
 /// What happens at a file that is missing or is not what it should be.

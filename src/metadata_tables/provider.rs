@@ -1,0 +1,114 @@
+//! A metadata table as DataFusion sees it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::Result as EngineResult;
+use datafusion::config::ConfigOptions;
+use datafusion::datasource::TableType;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::logical_expr::Expr;
+use datafusion::physical_plan::ExecutionPlan;
+
+use super::exec::MetadataTableExec;
+use super::load::{Load, Loads};
+use super::planning::wait;
+use super::{Ask, MetadataTable, Request, schema};
+use crate::error::Result;
+use crate::maintenance::Maintenance;
+use crate::table::PartitionType;
+
+/// One metadata table of one table.
+#[derive(Debug)]
+pub(crate) struct MetadataTableProvider {
+    maintenance: Maintenance,
+    ask: Arc<dyn Ask>,
+    /// The partition type of the table when the statement was planned, where columns depend on it. What other partition fields the table
+    /// gets later is not shown by a statement that was planned before.
+    partition: PartitionType,
+    schema: SchemaRef,
+    loads: Mutex<Loads>,
+}
+
+impl MetadataTableProvider {
+    /// The table that is asked for. Blocks where its columns depend on the table, which is loaded then.
+    ///
+    /// # Errors
+    /// What is wrong with the arguments, and why the table can't be loaded.
+    pub(crate) fn plan(
+        maintenance: Maintenance,
+        ask: Arc<dyn Ask>,
+        config: &ConfigOptions,
+        runtime: &Arc<RuntimeEnv>,
+    ) -> Result<Self> {
+        let request = ask.request(config)?;
+        // A name that nobody knows is an error already here.
+        let load = Load::new(&maintenance, &request.name)?;
+        if !request.table.has_partition() {
+            return Ok(Self::new(maintenance, ask, request.table, PartitionType::default(), None));
+        }
+        let runtime = Arc::clone(runtime);
+        let (load, partition) = wait(async move { Self::partition_of(load, &runtime).await })?;
+        Ok(Self::new(maintenance, ask, request.table, partition, Some(load)))
+    }
+
+    /// The same for who can wait.
+    ///
+    /// # Errors
+    /// As [`Self::plan`].
+    pub(crate) async fn load(maintenance: Maintenance, request: Request, runtime: &Arc<RuntimeEnv>) -> Result<Self> {
+        let (load, table) = (Load::new(&maintenance, &request.name)?, request.table);
+        let ask = Arc::new(request);
+        if !table.has_partition() {
+            return Ok(Self::new(maintenance, ask, table, PartitionType::default(), None));
+        }
+        let (load, partition) = Self::partition_of(load, runtime).await?;
+        Ok(Self::new(maintenance, ask, table, partition, Some(load)))
+    }
+
+    fn new(
+        maintenance: Maintenance,
+        ask: Arc<dyn Ask>,
+        table: MetadataTable,
+        partition: PartitionType,
+        load: Option<Load>,
+    ) -> Self {
+        let schema = schema::of(table, &partition);
+        let loads = Mutex::new(Loads::new(load.map(Load::into_planned)));
+        Self { maintenance, ask, partition, schema, loads }
+    }
+
+    async fn partition_of(load: Load, runtime: &Arc<RuntimeEnv>) -> Result<(Load, PartitionType)> {
+        let partition = PartitionType::of(&load.table(runtime).await?.metadata)?;
+        Ok((load, partition))
+    }
+}
+
+#[async_trait]
+impl TableProvider for MetadataTableProvider {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::View
+    }
+
+    // Filters stay above the scan; so does the limit, which ends the stream.
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _filters: &[Expr],
+        _limit: Option<usize>,
+    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        let request = self.ask.request(state.config().options())?;
+        let start = state.execution_props().query_execution_start_time;
+        let mut loads = self.loads.lock().unwrap_or_else(PoisonError::into_inner);
+        let load = loads.of(start, || Load::new(&self.maintenance, &request.name))?;
+        let partition = self.partition.clone();
+        Ok(Arc::new(MetadataTableExec::try_new(request, load, partition, &self.schema, projection)?))
+    }
+}
