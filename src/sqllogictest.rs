@@ -49,6 +49,7 @@ suites! {
     "journal.slt",
     "metadata_tables.slt",
     "output_shapes.slt",
+    "plan_tables.slt",
     "remove_orphan_files_arguments.slt",
     "remove_orphan_files_errors.slt",
     "remove_orphan_files_forms.slt",

@@ -269,3 +269,22 @@ async fn a_window_of_a_stored_plan_begins_with_its_execution() {
         assert_eq!(purged["deleted_files_count"], done["deferred_files_count"]);
     }
 }
+
+#[tokio::test]
+async fn a_list_of_files_may_be_old_but_what_it_says_is_looked_up() {
+    let scene = Scene::new();
+    let session = Session::new(Some(NOW_MS));
+    let row = |file: &str| {
+        let path = scene.folder().join(file);
+        format!("SELECT '{}' AS path, to_timestamp_millis({BEGIN_MS}) AS modified, 14 AS size", path.display())
+    };
+    let rows = [row("data/e.parquet"), row(STRAYS[0]), row(STRAYS[1])].join(" UNION ALL ");
+    session.run(&format!("CREATE VIEW inventory AS {rows}")).await.unwrap();
+    // Somebody wrote it again since the list was made.
+    set_modified(&scene.folder().join(STRAYS[1]), BEGIN_MS as u64 + 5000);
+    let call = |more: &str| scene.call("remove_orphan_files", &format!(", file_list => 'inventory'{more}"));
+    let error = session.metrics(&call(", max_file_list_age => '1 day'")).await.unwrap_err();
+    assert!(error.contains("4d older than the table's metadata"), "{error}");
+    assert_eq!(session.metrics(&call(", max_file_list_age => '5 days'")).await.unwrap()["deleted_files_count"], 1);
+    assert_eq!(scene.gone(), BTreeSet::from([STRAYS[0].to_string()]));
+}

@@ -228,27 +228,35 @@ fn some_of(files: &[(&String, bool)]) -> String {
     }
 }
 
-/// Refuses a list of files that is much older than the table's metadata.
+/// How old a list of files may be before it is worth a word: 7 days.
+const OLD_LIST_MS: i64 = 7 * 24 * 60 * 60 * 1000;
+
+/// Refuses a list of files that is older than the call wants it. Returns what there is to say of an old one.
 ///
-/// A list is as old as the newest file in it, at least. What was written since is not in it, which is no danger; but a file of an
-/// old list may have been written again, and who made the list may have meant another table.
-pub(super) fn refuse_old_list(table: &LoadedTable, options: &RemoveOrphanFiles, search: &Search) -> Result<()> {
+/// A list is as old as the newest file in it, at most. That something is missing in it is no danger, and what it says of a file is
+/// looked up in the store: but it may not be the list that was meant.
+pub(super) fn refuse_old_list(
+    table: &LoadedTable,
+    options: &RemoveOrphanFiles,
+    search: &Search,
+) -> Result<Option<String>> {
     let (Some(relation), Some(updated_ms)) = (&options.file_list_view, table.metadata.last_updated_ms()) else {
-        return Ok(());
+        return Ok(None);
     };
-    let newest_ms = search.newest_listed_ms.unwrap_or(i64::MIN);
+    let Some(newest_ms) = search.newest_listed_ms else { return Ok(None) };
     let behind_ms = updated_ms.saturating_sub(newest_ms);
-    if search.orphans.as_slice().is_empty() || behind_ms <= options.max_file_list_age_ms {
-        return Ok(());
+    let told = format!(
+        "the newest file in {relation} is {} older than the table's metadata",
+        crate::time::format_duration(behind_ms.max(0))
+    );
+    match options.max_file_list_age_ms {
+        Some(most_ms) if behind_ms > most_ms => Err(Error::Guard {
+            table: table.name.clone(),
+            found: format!("{told}, more than max_file_list_age allows: make a new list"),
+        }),
+        Some(_) => Ok(None),
+        None => Ok((behind_ms > OLD_LIST_MS).then(|| format!("{told}: files that came since are not in it"))),
     }
-    Err(Error::Guard {
-        table: table.name.clone(),
-        found: format!(
-            "the newest file in {relation} is {} older than the table's metadata, so the list is old: what it says of files may \
-             not hold any more. Make a new one, or give max_file_list_age => '…' if it is old enough to know",
-            crate::time::format_duration(behind_ms)
-        ),
-    })
 }
 
 /// Spares files of a list that are not any more what the list says: gone, of another size, or written again since.

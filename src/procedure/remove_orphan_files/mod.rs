@@ -32,9 +32,6 @@ use crate::table::{PathRules, TableMetadata};
 /// `older_than` when it isn't given: 3 days before now.
 pub const DEFAULT_ORPHAN_AGE_MS: i64 = 3 * 24 * 60 * 60 * 1000;
 
-/// `max_file_list_age` when it isn't given: 7 days.
-const DEFAULT_FILE_LIST_AGE_MS: i64 = 7 * 24 * 60 * 60 * 1000;
-
 /// What happens to a listed file whose path is live under another scheme or authority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum PrefixMismatchMode {
@@ -59,7 +56,7 @@ pub struct RemoveOrphanFiles {
     /// A relation of the session with `file_path` and `last_modified` to use instead of a listing.
     pub file_list_view: Option<String>,
     /// Refuse a `file_list_view` whose newest file is older than the table's metadata by more than this, ms.
-    pub max_file_list_age_ms: i64,
+    pub max_file_list_age_ms: Option<i64>,
     /// Schemes that mean the same: from (a comma-separated list) and to.
     pub equal_schemes: Vec<(String, String)>,
     /// Authorities that mean the same: from (a comma-separated list) and to.
@@ -102,7 +99,7 @@ impl RemoveOrphanFiles {
             now_ms,
             location: None,
             file_list_view: None,
-            max_file_list_age_ms: DEFAULT_FILE_LIST_AGE_MS,
+            max_file_list_age_ms: None,
             equal_schemes: vec![],
             equal_authorities: vec![],
             prefix_mismatch_mode: PrefixMismatchMode::default(),
@@ -229,7 +226,7 @@ pub(super) fn options_of(arguments: &Arguments, options: &MaintenanceOptions) ->
     Ok(RemoveOrphanFiles {
         location: arguments.text("location"),
         file_list_view: arguments.text("file_list_view"),
-        max_file_list_age_ms: arguments.duration("max_file_list_age").unwrap_or(DEFAULT_FILE_LIST_AGE_MS),
+        max_file_list_age_ms: arguments.duration("max_file_list_age"),
         equal_schemes: arguments.map("equal_schemes").unwrap_or_default(),
         equal_authorities: arguments.map("equal_authorities").unwrap_or_default(),
         prefix_mismatch_mode: match arguments.text("prefix_mismatch_mode").as_deref() {
@@ -354,7 +351,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         "max_file_list_age",
         ParameterKind::Duration,
         None,
-        "refuse a file_list_view whose newest file is older than the table's metadata by more than this; 7 days by default",
+        "refuse a file_list_view whose newest file is older than the table's metadata by more than this",
     ),
     parameter("equal_schemes", ParameterKind::Map, Some(6), "schemes that mean the same, as a map or 'a,b=>c'"),
     parameter("equal_authorities", ParameterKind::Map, Some(7), "authorities that mean the same, as a map or 'a,b=>c'"),

@@ -227,7 +227,7 @@ async fn plan_on(
     }
     let seen = newest.seen().clone();
     let dangling = refuse_unshown_files(&seen.name, changed, options, &mut references, &search, &stores, task).await?;
-    refuse_old_list(&seen, options, &search)?;
+    notices.extend(refuse_old_list(&seen, options, &search)?);
 
     let window = RecoveryWindow::of(&metadata, options.deferred_ms, task)?;
     let now_ms = options.now_ms;
