@@ -102,7 +102,7 @@ pub(crate) async fn list_manifests(
     reading: Reading,
     task: &Arc<TaskContext>,
 ) -> Result<ListedManifests> {
-    let lists = snapshots.iter().map(|snapshot| list_of(snapshot)).collect();
+    let lists = snapshots.iter().map(|snapshot| ManifestListRef::of(snapshot)).collect();
     let scan = ManifestListScanExec::new(lists, partitions(task), reading.into());
     let log = scan.log();
     let mut distinct = DistinctManifests::default();
@@ -137,16 +137,6 @@ pub(super) fn is_short(listed: LiveCounts, snapshot: &Snapshot) -> bool {
 
 pub(super) fn partitions(task: &TaskContext) -> usize {
     task.session_config().target_partitions()
-}
-
-pub(super) fn list_of(snapshot: &Snapshot) -> ManifestListRef {
-    ManifestListRef {
-        snapshot_id: snapshot.snapshot_id,
-        location: snapshot.manifest_list.clone().unwrap_or_default(),
-        // The spec allows either; a list counts for more than an inline copy of it.
-        inline_manifests: snapshot.manifests.clone().filter(|_| snapshot.manifest_list.is_none()),
-        key_id: snapshot.key_id.is_some(),
-    }
 }
 
 fn needed(what: &'static str, skipped: &Unreadable, needed_by: i64) -> Error {

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 
-use super::manifests::{DistinctManifests, ManifestFile, is_short, list_of, partitions};
+use super::manifests::{DistinctManifests, ManifestFile, is_short, partitions};
 use crate::error::Result;
-use crate::scan::{ManifestListScanExec, OnUnreadable, Unreadable, collect_partitioned};
+use crate::scan::{ManifestListRef, ManifestListScanExec, OnUnreadable, Unreadable, collect_partitioned};
 use crate::table::Snapshot;
 
 /// A set of snapshots, by their places in the list that it was made from.
@@ -90,7 +90,7 @@ pub(crate) async fn manifests_of_snapshots(
     snapshots: &[&Snapshot],
     task: &Arc<TaskContext>,
 ) -> Result<SnapshotManifests> {
-    let lists = snapshots.iter().map(|snapshot| list_of(snapshot)).collect();
+    let lists = snapshots.iter().map(|snapshot| ManifestListRef::of(snapshot)).collect();
     let scan = ManifestListScanExec::with_all_entries(lists, partitions(task), OnUnreadable::Skip);
     let log = scan.log();
     let places: HashMap<i64, usize> =

@@ -28,7 +28,9 @@ const ADDED: usize = 5;
 const EXISTING: usize = 6;
 const DELETED: usize = 7;
 const KEY_METADATA: usize = 8;
-const SLOTS: usize = 9;
+const SEQUENCE_NUMBER: usize = 9;
+const FIRST_ROW_ID: usize = 10;
+const SLOTS: usize = 11;
 
 const fn optional(id: i64, names: &'static [&'static str], target: Target) -> Wanted {
     Wanted { id, names, required: false, target }
@@ -45,6 +47,8 @@ static WANTED: [Wanted; SLOTS] = [
     optional(505, &["existing_files_count", "existing_data_files_count"], Target::Integer(EXISTING)),
     optional(506, &["deleted_files_count", "deleted_data_files_count"], Target::Integer(DELETED)),
     optional(519, &["key_metadata"], Target::Binary(KEY_METADATA)),
+    optional(515, &["sequence_number"], Target::Integer(SEQUENCE_NUMBER)),
+    optional(520, &["first_row_id"], Target::Integer(FIRST_ROW_ID)),
 ];
 
 /// The columns of a decoded manifest list.
@@ -58,6 +62,8 @@ static WANTED: [Wanted; SLOTS] = [
 /// | `added_snapshot_id` | Int64, nullable | the snapshot that added the manifest |
 /// | `added_files_count`, `existing_files_count`, `deleted_files_count` | Int32, nullable | entries by status; null: unknown |
 /// | `encrypted` | Boolean | the manifest has key metadata |
+/// | `sequence_number` | Int64, nullable | the one that the manifest was added with; v1 has none |
+/// | `first_row_id` | Int64, nullable | v3: the id of the manifest's first row |
 pub(crate) fn manifest_list_schema() -> SchemaRef {
     static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
         Arc::new(Schema::new(vec![
@@ -70,6 +76,8 @@ pub(crate) fn manifest_list_schema() -> SchemaRef {
             Field::new("existing_files_count", DataType::Int32, true),
             Field::new("deleted_files_count", DataType::Int32, true),
             Field::new("encrypted", DataType::Boolean, false),
+            Field::new("sequence_number", DataType::Int64, true),
+            Field::new("first_row_id", DataType::Int64, true),
         ]))
     });
     Arc::clone(&SCHEMA)
@@ -149,7 +157,7 @@ pub(crate) fn inflate_list(path: &str, bytes: &[u8]) -> Result<usize> {
     inflate().map_err(|why: Corrupt| malformed(path, why))
 }
 
-fn entry<'a>(row: &Row<'a, SLOTS>) -> avro::Result<ManifestListEntry<'a>> {
+fn entry<'a, const N: usize>(row: &Row<'a, N>) -> avro::Result<ManifestListEntry<'a>> {
     let path = row.bytes(PATH).filter(|path| !path.is_empty()).ok_or("an entry has no manifest_path")?;
     let content = row.integer(CONTENT).unwrap_or(0);
     if !matches!(content, 0 | 1) {
@@ -167,6 +175,8 @@ fn entry<'a>(row: &Row<'a, SLOTS>) -> avro::Result<ManifestListEntry<'a>> {
         existing: int(EXISTING, "existing_files_count")?,
         deleted: int(DELETED, "deleted_files_count")?,
         encrypted: row.bytes(KEY_METADATA).is_some_and(|key| !key.is_empty()),
+        sequence_number: row.integer(SEQUENCE_NUMBER),
+        first_row_id: row.integer(FIRST_ROW_ID),
     })
 }
 
@@ -185,6 +195,8 @@ struct ManifestListEntry<'a> {
     existing: Option<i32>,
     deleted: Option<i32>,
     encrypted: bool,
+    sequence_number: Option<i64>,
+    first_row_id: Option<i64>,
 }
 
 #[derive(Debug)]
@@ -198,6 +210,8 @@ struct ManifestListBuilder {
     existing: NullableInts,
     deleted: NullableInts,
     encrypted: BooleanBufferBuilder,
+    sequence_number: NullableLongs,
+    first_row_id: NullableLongs,
 }
 
 impl ManifestListBuilder {
@@ -213,6 +227,8 @@ impl ManifestListBuilder {
             existing: NullableInts::with_capacity(rows),
             deleted: NullableInts::with_capacity(rows),
             encrypted: BooleanBufferBuilder::new(rows),
+            sequence_number: NullableLongs::with_capacity(rows),
+            first_row_id: NullableLongs::with_capacity(rows),
         }
     }
 
@@ -226,6 +242,8 @@ impl ManifestListBuilder {
         self.existing.push(entry.existing);
         self.deleted.push(entry.deleted);
         self.encrypted.append(entry.encrypted);
+        self.sequence_number.push(entry.sequence_number);
+        self.first_row_id.push(entry.first_row_id);
         Ok(())
     }
 
@@ -240,6 +258,8 @@ impl ManifestListBuilder {
             Arc::new(self.existing.finish()),
             Arc::new(self.deleted.finish()),
             Arc::new(BooleanArray::from(self.encrypted.finish())),
+            Arc::new(self.sequence_number.finish()),
+            Arc::new(self.first_row_id.finish()),
         ];
         Ok(RecordBatch::try_new(manifest_list_schema(), columns)?)
     }

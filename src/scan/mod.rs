@@ -18,6 +18,7 @@ mod columns;
 #[allow(dead_code, reason = "for the metadata tables")]
 mod entries;
 mod exec;
+mod frame;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod manifest;
@@ -33,6 +34,7 @@ pub(crate) use exec::{
     ManifestListRef, ManifestListScanExec, ManifestRef, ManifestScanExec, OnUnreadable, ScanLog, ScanWork, Unreadable,
     collect_partitioned,
 };
+pub(crate) use frame::data_frame;
 pub(crate) use manifest::EntryCounts;
 pub(crate) use manifest_list::LiveCounts;
 

@@ -18,6 +18,7 @@ pub(crate) use metadata::TableIdentity;
 pub use metadata::{
     MAIN_BRANCH, MetadataLogEntry, RefKind, Snapshot, SnapshotLogEntry, SnapshotRef, StatisticsFile, TableMetadata,
 };
+pub(crate) use partitioning::unpartitioned_spec_ids;
 pub(crate) use partitioning::{PartitionType, PartitionTypeField, ResultType};
 pub use parts::MetadataPart;
 pub(crate) use parts::{parts_to_restore, removed_parts};

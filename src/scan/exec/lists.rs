@@ -17,6 +17,7 @@ use crate::scan::manifest_list::{
     KnownEntries, LiveCounts, decode_all_entries, decode_new_entries, inline_manifest_list, manifest_list_schema,
     refuse_encrypted_list,
 };
+use crate::table::Snapshot;
 
 /// The manifest list of one snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +30,19 @@ pub(crate) struct ManifestListRef {
     pub(crate) inline_manifests: Option<Vec<String>>,
     /// v3: the snapshot names a key, so its list may be encrypted.
     pub(crate) key_id: bool,
+}
+
+impl ManifestListRef {
+    /// The list of a snapshot, or what it has in the place of one.
+    pub(crate) fn of(snapshot: &Snapshot) -> Self {
+        Self {
+            snapshot_id: snapshot.snapshot_id,
+            location: snapshot.manifest_list.clone().unwrap_or_default(),
+            // The spec allows either; a list counts for more than an inline copy of it.
+            inline_manifests: snapshot.manifests.clone().filter(|_| snapshot.manifest_list.is_none()),
+            key_id: snapshot.key_id.is_some(),
+        }
+    }
 }
 
 /// The manifest lists of one scan.
