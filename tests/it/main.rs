@@ -32,5 +32,6 @@ mod stores;
 mod subtraction;
 mod support;
 mod table;
+mod table_health;
 mod watched;
 mod work;
