@@ -8,6 +8,8 @@ use iceberg_maintenance::fixtures::{ContentFile, Fault, History, Ref, Table};
 use iceberg_maintenance::report::FileKind;
 use tempfile::TempDir;
 
+use crate::corpus::CASES;
+use crate::corpus::case::{Case, now};
 use crate::support::{Row, Session, disk, literal, python, python_has, unchanged};
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
@@ -423,4 +425,47 @@ async fn pyiceberg_counts_the_same() {
         "partitions_count",
     ];
     assert_eq!(counted, metrics.map(|metric| found.value(metric).unwrap()));
+}
+
+/// Tables that Spark wrote: what it noted in its summaries is what the manifests say, and files are as many as the reference counts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_of_spark_are_measured_as_spark_counted_them() {
+    let (mut tables, mut compared) = (0, 0);
+    for case in CASES.iter().filter_map(|name| Case::find(name)) {
+        // Tables that were damaged by hand, and one that has files twice.
+        if case.name.starts_with("damaged") || case.name == "dup_paths" {
+            continue;
+        }
+        let copy = case.unpack();
+        case.take_away_what_is_unclear(&copy);
+        let session = Session::below(copy.folder.path(), Some(now(&case.runs()[0])));
+        let table = literal(case.expected["table"]["location"].as_str().unwrap());
+        let look = async |arguments: &str| {
+            let rows = session.rows(&format!("SELECT * FROM table_health({table}{arguments})")).await.unwrap();
+            Findings(rows.into_iter().map(|row| (text(&row, "metric"), row)).collect())
+        };
+        let (cheap, exact) = (look("").await, look(", exact => true").await);
+        for metric in [
+            "data_files_count",
+            "data_files_bytes",
+            "records_count",
+            "deleted_positions_count",
+            "equality_deletes_count",
+        ] {
+            if let Some(noted) = cheap.value(metric) {
+                assert_eq!(Some(noted), exact.value(metric), "{}: {metric}", case.name);
+                compared += 1;
+            }
+        }
+        let before = &case.expected["before"];
+        let current = &before["reachable_by_snapshot"][before["current_snapshot_id"].to_string()];
+        let files = current["data"].as_array().map_or(0, |files| files.len() as i64);
+        assert_eq!(exact.value("data_files_count"), Some(files), "{}", case.name);
+        assert_eq!(exact.value("dangling_delete_files_count"), Some(0), "{}", case.name);
+        let dry = session.metrics(&format!("CALL system.expire_snapshots(table => {table}, dry_run => true)")).await;
+        let promised = dry.ok().map(|dry| dry["deleted_files_count"]);
+        assert_eq!(exact.value("reclaimable_files_count"), promised, "{}", case.name);
+        tables += 1;
+    }
+    assert!(tables >= 3 && compared >= 3 * tables, "{compared} numbers of {tables} tables");
 }
