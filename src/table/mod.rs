@@ -21,6 +21,6 @@ pub use metadata::{
 pub(crate) use partitioning::unpartitioned_spec_ids;
 pub(crate) use partitioning::{PartitionType, PartitionTypeField, ResultType};
 pub use parts::MetadataPart;
-pub(crate) use parts::{parts_to_restore, removed_parts};
+pub(crate) use parts::{parts_to_restore, removed_parts, taken_id};
 pub use properties::{DEFAULT_MAX_SNAPSHOT_AGE_MS, Properties};
 pub use summary::SnapshotSummary;

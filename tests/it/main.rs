@@ -33,5 +33,6 @@ mod subtraction;
 mod support;
 mod table;
 mod table_health;
+mod undo;
 mod watched;
 mod work;

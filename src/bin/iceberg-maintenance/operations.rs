@@ -358,7 +358,9 @@ pub(crate) fn run(session: &Session, call: OperationCall) -> Result<(), Failure>
         .map_err(|error| Failure::new(format!("the dry run's rows can't be shown: {error}")))?;
     eprint!("{}", String::from_utf8_lossy(&table));
     let value = |name| output::metric(&preview, name).unwrap_or(0);
-    let files = value("deleted_files_count");
+    // Files that wait or move count as such that go.
+    let counts = ["deleted_files_count", "deferred_files_count", "quarantined_files_count"];
+    let files: i64 = counts.into_iter().map(&value).sum();
     let Some(question) = question(value) else {
         session.say("There is nothing to do.");
         return Ok(());
@@ -395,11 +397,24 @@ fn question(metric: impl Fn(&'static str) -> i64) -> Option<String> {
     ];
     let given = changes.into_iter().map(|(verb, name, noun)| (verb, metric(name), noun)).filter(|(_, n, _)| *n > 0);
     let mut parts: Vec<String> = given.map(|(verb, count, noun)| format!("{verb} {count} {noun}")).collect();
-    let files = metric("deleted_files_count");
-    if parts.is_empty() && files == 0 {
+    let files = [
+        ("Delete", "deleted_files_count", "files", "deleted_bytes"),
+        ("Put off the deletion of", "deferred_files_count", "files", "deferred_bytes"),
+        ("Move", "quarantined_files_count", "files into quarantine", "quarantined_bytes"),
+    ];
+    let files = files.into_iter().map(|(verb, name, noun, bytes)| (verb, metric(name), noun, metric(bytes)));
+    let files: Vec<_> = files.filter(|(_, count, ..)| *count > 0).collect();
+    if parts.is_empty() && files.is_empty() {
         return None;
     }
-    parts.push(format!("Delete {files} files ({} bytes)", metric("deleted_bytes")));
+    match files.is_empty() {
+        true => parts.push("Delete no files".into()),
+        false => {
+            parts.extend(
+                files.iter().map(|(verb, count, noun, bytes)| format!("{verb} {count} {noun} ({bytes} bytes)")),
+            );
+        }
+    }
     let later = parts.iter().skip(1).map(|part| format!("{}{}", part[..1].to_ascii_lowercase(), &part[1..]));
     let all: Vec<String> = parts.first().cloned().into_iter().chain(later).collect();
     Some(format!("{}? [y/N] ", all.join(" and ")))
@@ -492,7 +507,11 @@ mod tests {
         let ask = |rows: &[(&str, i64)]| question(|name| rows.iter().find(|row| row.0 == name).map_or(0, |row| row.1));
         let (snapshots, files, bytes) = ("deleted_snapshots_count", "deleted_files_count", "deleted_bytes");
         assert_eq!(ask(&[(files, 6), (bytes, 7)]).unwrap(), "Delete 6 files (7 bytes)? [y/N] ");
-        assert_eq!(ask(&[(snapshots, 2)]).unwrap(), "Expire 2 snapshots and delete 0 files (0 bytes)? [y/N] ");
+        assert_eq!(ask(&[(snapshots, 2)]).unwrap(), "Expire 2 snapshots and delete no files? [y/N] ");
+        let (deferred, deferred_bytes) = (("deferred_files_count", 6), ("deferred_bytes", 7));
+        assert_eq!(ask(&[deferred, deferred_bytes]).unwrap(), "Put off the deletion of 6 files (7 bytes)? [y/N] ");
+        let quarantined = [("quarantined_files_count", 6), ("quarantined_bytes", 7)];
+        assert_eq!(ask(&quarantined).unwrap(), "Move 6 files into quarantine (7 bytes)? [y/N] ");
         assert_eq!(
             ask(&[(snapshots, 2), ("removed_refs_count", 1), (files, 3), (bytes, 9)]).unwrap(),
             "Expire 2 snapshots and remove 1 refs and delete 3 files (9 bytes)? [y/N] "

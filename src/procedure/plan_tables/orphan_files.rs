@@ -29,11 +29,12 @@ struct OrphanFilesCall {
 }
 
 static PARAMETERS: LazyLock<Vec<Parameter>> = LazyLock::new(|| {
-    const NAMES: [&str; 12] = [
+    const NAMES: [&str; 13] = [
         "table",
         "older_than",
         "location",
         "file_list_view",
+        "max_file_list_age",
         "equal_schemes",
         "equal_authorities",
         "prefix_mismatch_mode",

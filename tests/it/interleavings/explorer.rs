@@ -188,7 +188,7 @@ pub fn is_good(end: &str) -> bool {
     // The others are of runs that are put back or returned while they are being deleted.
     const ERRORS: [&str; 4] = [
         "Run it again",
-        "are being deleted, so its snapshots can't be put back",
+        "can't be put back now",
         "files that its snapshots need are gone",
         "has nothing in quarantine",
     ];

@@ -30,6 +30,7 @@ const RESUME: &str = "CALL system.resume_maintenance(table => 's3://bucket/wh/t'
 const DEFER: &str = "CALL system.expire_snapshots(table => 's3://bucket/wh/t', deferred => '14d')";
 const PURGE: &str = "CALL system.purge_deferred_files(table => 's3://bucket/wh/t', ignore_window => true)";
 
+const EXPIRE_METADATA: &str = "CALL system.expire_snapshots(table => 's3://bucket/wh/t', delete_files => false)";
 const RESTORE: &str = "CALL system.restore_snapshots(table => 's3://bucket/wh/t', run => 'RUN')";
 const QUARANTINE: &str = "CALL system.expire_snapshots(table => 's3://bucket/wh/t', quarantine => true)";
 const QUARANTINE_ORPHANS: &str = "CALL system.remove_orphan_files(table => 's3://bucket/wh/t', quarantine => true)";
@@ -139,6 +140,14 @@ fn snapshots_that_are_put_back_while_others_run() {
     pair("restore, expiry", &deferred, Acts::Calls(RESTORE), Acts::Calls(EXPIRE));
     pair("restore, orphans", &deferred, Acts::Calls(RESTORE), Acts::Calls(REMOVE_ORPHANS));
     pair("restore, changes", &deferred, Acts::Calls(RESTORE), Acts::Writes(FILES));
+    let unfinished = [Before::RanWithoutDeletes(EXPIRE)];
+    pair("restore, resumption", &unfinished, Acts::Calls(RESTORE), Acts::Calls(RESUME));
+    pair("restore, expiry that resumes", &unfinished, Acts::Calls(RESTORE), Acts::Calls(EXPIRE));
+    pair("restore, orphans of an unfinished run", &unfinished, Acts::Calls(RESTORE), Acts::Calls(REMOVE_ORPHANS));
+    let of_metadata = [Before::Ran(EXPIRE_METADATA)];
+    pair("restore, orphans that an expiry left", &of_metadata, Acts::Calls(RESTORE), Acts::Calls(REMOVE_ORPHANS));
+    let two = vec![Acts::Calls(RESTORE), Acts::Calls(RESTORE), Acts::Calls(PURGE)];
+    explore(&Scene::new("restore twice, purge", &deferred, two), CROWD);
 }
 
 #[test]
