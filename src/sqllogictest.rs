@@ -55,6 +55,7 @@ suites! {
     "remove_orphan_files_forms.slt",
     "retention_refs.slt",
     "table_function.slt",
+    "table_health.slt",
     "timestamps_durations.slt",
     "vacuum.slt",
     "verify_table.slt",

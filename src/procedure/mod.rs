@@ -17,6 +17,7 @@ pub(crate) mod remove_orphan_files;
 mod restore_snapshots;
 mod shared_location;
 mod snapshot_sizes;
+mod table_health;
 mod unfinished_runs;
 pub(crate) mod verify_table;
 
@@ -39,7 +40,7 @@ use crate::options::MaintenanceOptions;
 use crate::report::{FileStatus, Output};
 
 /// All procedures, by their canonical names.
-pub(crate) const PROCEDURES: [&dyn Procedure; 14] = [
+pub(crate) const PROCEDURES: [&dyn Procedure; 15] = [
     &expire_snapshots::ExpireSnapshotsProcedure,
     &remove_orphan_files::RemoveOrphanFilesProcedure,
     &execute_plan::ExecutePlanProcedure,
@@ -54,6 +55,7 @@ pub(crate) const PROCEDURES: [&dyn Procedure; 14] = [
     &plan_tables::ExpirePlanProcedure,
     &plan_tables::OrphanFilesProcedure,
     &snapshot_sizes::SnapshotSizesProcedure,
+    &table_health::TableHealthProcedure,
 ];
 
 /// Finds a procedure by its name, in any case.

@@ -6,24 +6,18 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
-use datafusion::arrow::datatypes::{DataType, SchemaRef, UInt32Type};
-use datafusion::catalog::{Session, TableProvider};
+use datafusion::arrow::datatypes::{DataType, UInt32Type};
 use datafusion::dataframe::DataFrame;
-use datafusion::datasource::TableType;
-use datafusion::error::Result as EngineResult;
-use datafusion::execution::{SessionStateBuilder, TaskContext};
+use datafusion::execution::TaskContext;
 use datafusion::functions_aggregate::expr_fn::{max, min};
 use datafusion::logical_expr::{ColumnarValue, Expr, Volatility, create_udf};
-use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::projection::ProjectionExec;
-use datafusion::prelude::{SessionContext, coalesce, col, lit};
+use datafusion::prelude::{coalesce, col, lit};
 
 use super::manifests::partitions;
 use super::snapshot_manifests::{SnapshotManifests, SnapshotSet};
 use crate::error::Result;
-use crate::scan::{ManifestScanExec, OnUnreadable, ScanLog};
+use crate::scan::{ManifestScanExec, OnUnreadable, ScanLog, data_frame};
 
 /// The live files of some snapshots with their spans.
 pub(crate) struct FileSpans {
@@ -48,11 +42,7 @@ pub(crate) fn file_spans(listed: &SnapshotManifests, task: &Arc<TaskContext>) ->
     let manifests = listed.manifests.iter().map(|manifest| manifest.reference.clone()).collect();
     let scan = ManifestScanExec::new(manifests, partitions(task), OnUnreadable::Skip, true);
     let log = scan.log();
-    let state = SessionStateBuilder::new_with_default_features()
-        .with_config(task.session_config().clone())
-        .with_runtime_env(task.runtime_env())
-        .build();
-    let rows = SessionContext::new_with_state(state).read_table(Arc::new(Scan { plan: Arc::new(scan) }))?;
+    let rows = data_frame(Arc::new(scan), task)?;
     let spans: Vec<Option<(usize, usize)>> = listed.listed_by.iter().map(SnapshotSet::span).collect();
     let place = |name: &str, of: fn((usize, usize)) -> usize| {
         // A list of 2^32 snapshots would not fit in memory.
@@ -92,38 +82,4 @@ fn place_of(name: &str, places: UInt32Array) -> Expr {
     };
     let function = create_udf(name, vec![DataType::UInt32], DataType::UInt32, Volatility::Immutable, Arc::new(look_up));
     function.call(vec![col("manifest")])
-}
-
-/// A scan as a table.
-#[derive(Debug)]
-struct Scan {
-    plan: Arc<dyn ExecutionPlan>,
-}
-
-#[async_trait]
-impl TableProvider for Scan {
-    fn schema(&self) -> SchemaRef {
-        self.plan.schema()
-    }
-
-    fn table_type(&self) -> TableType {
-        TableType::Temporary
-    }
-
-    async fn scan(
-        &self,
-        _state: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        _filters: &[Expr],
-        _limit: Option<usize>,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
-        let Some(projection) = projection else { return Ok(Arc::clone(&self.plan)) };
-        let schema = self.plan.schema();
-        let columns = projection.iter().map(|index| {
-            let name = schema.field(*index).name();
-            Ok((datafusion::physical_expr::expressions::col(name, &schema)?, name.clone()))
-        });
-        let columns = columns.collect::<EngineResult<Vec<_>>>()?;
-        Ok(Arc::new(ProjectionExec::try_new(columns, Arc::clone(&self.plan))?))
-    }
 }

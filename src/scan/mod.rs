@@ -17,6 +17,7 @@ pub(crate) mod benches;
 mod columns;
 mod entries;
 mod exec;
+mod frame;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod manifest;
@@ -30,6 +31,7 @@ pub(crate) use exec::{
     ManifestListRef, ManifestListScanExec, ManifestRef, ManifestScanExec, OnUnreadable, ScanLog, ScanWork, Unreadable,
     collect_partitioned,
 };
+pub(crate) use frame::data_frame;
 pub(crate) use manifest::EntryCounts;
 pub(crate) use manifest_list::{DescribedManifest, LiveCounts, describe_list};
 

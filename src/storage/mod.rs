@@ -110,7 +110,7 @@ impl Stores {
         if let Some(Err(error)) = &registered
             && let Some(Error::Malformed { what, why, .. }) = Error::find(error)
         {
-            return Err(Error::Malformed { what: *what, path: location.to_string(), why: why.clone() });
+            return Err(Error::Malformed { what, path: location.to_string(), why: why.clone() });
         }
         let kind = match registered.and_then(Result::ok) {
             None => StoreKind::Local(LocalFiles::new(None)),

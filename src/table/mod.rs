@@ -18,7 +18,9 @@ pub(crate) use metadata::TableIdentity;
 pub use metadata::{
     MAIN_BRANCH, MetadataLogEntry, RefKind, Snapshot, SnapshotLogEntry, SnapshotRef, StatisticsFile, TableMetadata,
 };
-pub(crate) use partitioning::{PartitionType, PartitionTypeField, ResultType, SpecTransform, spec_transforms};
+pub(crate) use partitioning::{
+    PartitionType, PartitionTypeField, ResultType, SpecTransform, spec_transforms, unpartitioned_spec_ids,
+};
 pub use parts::MetadataPart;
 pub(crate) use parts::{parts_to_restore, removed_parts, taken_id};
 pub use properties::{DEFAULT_MAX_SNAPSHOT_AGE_MS, Properties};

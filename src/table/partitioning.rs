@@ -261,6 +261,18 @@ fn specs(metadata: &TableMetadata) -> std::result::Result<Vec<Spec>, String> {
     Ok(specs)
 }
 
+/// The ids of the specs that don't partition: without fields, or whose fields were all dropped, as v1 does it. Equality deletes
+/// that are written with such a spec are for all partitions (table spec, "Scan Planning").
+///
+/// # Errors
+/// [`Error::InvalidMetadata`] when specs are not what the spec says.
+pub(crate) fn unpartitioned_spec_ids(metadata: &TableMetadata) -> Result<HashSet<i32>> {
+    let all = specs(metadata)
+        .map_err(|why| Error::InvalidMetadata { path: metadata.metadata_location().to_string(), why })?;
+    let without = all.into_iter().filter(|spec| spec.fields.iter().all(SpecField::is_void));
+    Ok(without.map(|spec| spec.spec_id).collect())
+}
+
 /// The current schema's fields. v1 metadata may have only the one in `schema`.
 fn current_schema(metadata: &TableMetadata) -> std::result::Result<Vec<Json>, String> {
     let document = metadata.document();

@@ -20,6 +20,14 @@ pub struct SnapshotSummary {
     pub total_delete_files: Option<i64>,
     /// How many bytes the snapshot's data and delete files have, if the writer noted a number.
     pub total_files_size: Option<i64>,
+    /// How many bytes the files have that the snapshot doesn't have any more and its parent had, if the writer noted a number.
+    pub removed_files_size: Option<i64>,
+    /// How many rows the snapshot's data files have, deleted ones included, if the writer noted a number.
+    pub total_records: Option<i64>,
+    /// How many positions the snapshot's delete files and deletion vectors have, if the writer noted a number.
+    pub total_position_deletes: Option<i64>,
+    /// How many rows the snapshot's equality-delete files have, if the writer noted a number.
+    pub total_equality_deletes: Option<i64>,
     /// The Flink job that made the snapshot.
     pub flink_job_id: Option<Box<str>>,
     /// The job's operator that made it.
@@ -48,6 +56,10 @@ impl<'de> Deserialize<'de> for SnapshotSummary {
                         "total-data-files" => summary.total_data_files = fields.next_value::<Count>()?.0,
                         "total-delete-files" => summary.total_delete_files = fields.next_value::<Count>()?.0,
                         "total-files-size" => summary.total_files_size = fields.next_value::<Count>()?.0,
+                        "removed-files-size" => summary.removed_files_size = fields.next_value::<Count>()?.0,
+                        "total-records" => summary.total_records = fields.next_value::<Count>()?.0,
+                        "total-position-deletes" => summary.total_position_deletes = fields.next_value::<Count>()?.0,
+                        "total-equality-deletes" => summary.total_equality_deletes = fields.next_value::<Count>()?.0,
                         "flink.job-id" => summary.flink_job_id = fields.next_value::<Text>()?.0,
                         "flink.operator-id" => summary.flink_operator_id = fields.next_value::<Text>()?.0,
                         "flink.max-committed-checkpoint-id" => {
@@ -177,6 +189,11 @@ mod tests {
             let counts = (summary.total_data_files, summary.total_delete_files);
             assert_eq!((summary.operation(), counts), (Some("append"), (expected, Some(7))), "{json}");
         }
+        let sizes = r#"{"removed-files-size":"1","total-records":"2","total-position-deletes":"3","total-equality-deletes":"4"}"#;
+        let summary: SnapshotSummary = serde_json::from_str(sizes).unwrap();
+        let read = [summary.removed_files_size, summary.total_records];
+        assert_eq!(read, [Some(1), Some(2)]);
+        assert_eq!((summary.total_position_deletes, summary.total_equality_deletes), (Some(3), Some(4)));
         for (value, expected) in [(r#""a\u00e9""#, Some("a\u{e9}")), ("7", None), ("null", None), (r#"["x"]"#, None)] {
             let json = format!(r#"{{"operation":"append","flink.job-id":{value}}}"#);
             let summary: SnapshotSummary = serde_json::from_str(&json).unwrap();

@@ -33,6 +33,7 @@ mod stores;
 mod subtraction;
 mod support;
 mod table;
+mod table_health;
 mod undo;
 mod watched;
 mod work;

@@ -200,7 +200,8 @@ async fn an_edited_plan_is_refused() {
     edit(&scene.plan(), |_| {}, str::to_string);
     let dry = scene.call("execute_plan", &format!(", plan => '{}', dry_run => true", scene.plan()));
     assert_eq!(Session::new(Some(NOW_MS)).metrics(&dry).await.unwrap()["deleted_snapshots_count"], 2);
-    let edits: [(fn(&mut Value), fn(&str) -> String); 4] = [
+    type Edit = (fn(&mut Value), fn(&str) -> String);
+    let edits: [Edit; 4] = [
         (|_| {}, |path| path.replace("data/a.parquet", "data/d.parquet")),
         (|header| header["options"]["delete_external_files"] = json!(true), str::to_string),
         (|header| header["plan"]["location"] = json!("/elsewhere"), str::to_string),

@@ -113,6 +113,18 @@ async fn an_expiry_that_frees_no_data_reads_no_manifest() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_look_at_the_health_of_a_table_reads_one_list_and_no_manifest() {
+    let bucket = Bucket::new(appends().build()).await;
+    let mut expected = finding_the_table(&bucket);
+    let current = bucket.table.snapshot(bucket.table.current_snapshot_id.unwrap()).unwrap();
+    expected.extend(once([bucket.key(current.manifest_list.as_ref().unwrap())]));
+    for output in ["findings", "recommendations"] {
+        let sql = format!("SELECT * FROM table_health('{LOCATION}', output => '{output}')");
+        assert_eq!(bucket.requests_of(&sql).await, expected, "{output}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_search_for_orphans_reads_each_list_and_each_manifest_once() {
     let bucket = Bucket::new(appends().build()).await;
     let requests = bucket.requests_of(REMOVE_ORPHANS).await;

@@ -25,7 +25,7 @@ struct Help {
     examples: &'static str,
 }
 
-const HELP: [Help; 14] = [
+const HELP: [Help; 15] = [
     Help {
         procedure: "expire_snapshots",
         about: "Expire old snapshots, and delete the files that only they needed",
@@ -156,6 +156,18 @@ Examples:
         examples: "\
 Examples:
   iceberg-maintenance snapshot-sizes /data/orders",
+    },
+    Help {
+        procedure: "table_health",
+        about: "Show what a table is made of, what is wrong with it, and what to do about it",
+        acts: false,
+        positional: None,
+        examples: "\
+Reads the metadata and one manifest list; --exact reads the manifests, --orphans lists the table's folders.
+
+Examples:
+  iceberg-maintenance table-health /data/orders
+  iceberg-maintenance table-health /data/orders --exact --orphans --output recommendations",
     },
     Help {
         procedure: "verify_table",

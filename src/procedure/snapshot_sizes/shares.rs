@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::AsArray;
 use datafusion::arrow::datatypes::{Int64Type, UInt32Type};
-use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::functions_aggregate::expr_fn::{count, sum};
 use datafusion::prelude::{col, lit};
@@ -76,7 +75,7 @@ pub(in crate::procedure) async fn snapshot_shares<'a>(
         vec![col("first"), col("last")],
         vec![count(lit(1)).alias("files"), sum(col("bytes")).alias("bytes")],
     )?;
-    for batch in totals.collect().await.map_err(DataFusionError::from)? {
+    for batch in totals.collect().await? {
         let place = |column: usize, row| batch.column(column).as_primitive::<UInt32Type>().value(row) as usize;
         let number = |column: usize, row| batch.column(column).as_primitive::<Int64Type>().value(row);
         for row in 0..batch.num_rows() {
