@@ -47,6 +47,7 @@ suites! {
     "explain.slt",
     "explain_file.slt",
     "journal.slt",
+    "maintain_catalog.slt",
     "output_shapes.slt",
     "remove_orphan_files_arguments.slt",
     "remove_orphan_files_errors.slt",
