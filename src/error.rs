@@ -193,7 +193,7 @@ pub enum Error {
 
     /// Another writer won every race for the commit.
     #[error(
-        "table {table} changed during {attempts} attempts to commit ({why}); nothing was changed by this call. Run it again"
+        "table {table} is being changed by others ({why}; {attempts} attempts); nothing was changed by this call. Run it again"
     )]
     Conflict {
         /// The table.
@@ -239,6 +239,15 @@ pub enum Error {
         when: &'static str,
         /// The first fault.
         found: String,
+    },
+
+    /// What a run took away can't be put back. Nothing was changed.
+    #[error("nothing was put back in {table}: {why}")]
+    NotRestorable {
+        /// The table.
+        table: String,
+        /// Why, and the way out.
+        why: String,
     },
 
     /// Some files could not be moved back from quarantine. They are still there, and all others were tried.

@@ -444,6 +444,9 @@ impl Report {
         });
         let Some(first) = failures.next().filter(|_| !self.metrics.dry_run) else { return Ok(()) };
         let failed = 1 + failures.count() as u64;
+        if self.operation == Operation::RestoreQuarantinedFiles {
+            return Err(Error::NotReturned { table: self.table.clone(), failed, first });
+        }
         let planned = self.files.iter().filter(|file| !matches!(file.status, FileStatus::Spared(_))).count() as u64;
         Err(Error::PartialDelete { failed, planned, committed: self.operation.committed(), first })
     }
@@ -547,7 +550,7 @@ impl SkipReason {
             SkipReason::LeftBehind => "delete_files => false: left for remove_orphan_files",
             SkipReason::Foreign => "outside the table's own folders in its location",
             SkipReason::Deferred => "goes when the recovery window has passed",
-            SkipReason::AwaitsPurge => "an earlier run put its deletion off",
+            SkipReason::AwaitsPurge => "another run deals with it, or put its deletion off",
             SkipReason::Recoverable => "became unreferenced within the recovery window",
         }
     }

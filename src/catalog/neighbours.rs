@@ -101,8 +101,9 @@ impl TableHandle {
     /// Loads other tables of the catalog, those of the table's own namespace first, and no more than `most`. Where the whole
     /// catalog is maintained, what was seen of its tables is told instead ([`Survey`](super::Survey)).
     ///
-    /// Where the catalog tells the location of each table's current metadata without loading it, only those are loaded for
-    /// which `may_matter` says yes to it. `None` where the catalog can't list tables, or none of its tables can share files.
+    /// Where the catalog tells the location of each table's current metadata without loading it, those for which `may_matter` says
+    /// yes to it come first, and the others only if `all` are wanted. `None` where the catalog can't list tables, or none of its
+    /// tables can share files.
     ///
     /// # Errors
     /// When the catalog can't be asked. A table that can't be loaded is no error.
@@ -111,14 +112,15 @@ impl TableHandle {
         most: usize,
         runtime: &Arc<RuntimeEnv>,
         may_matter: &(dyn Fn(&str) -> bool + Sync),
+        all: bool,
     ) -> Result<Option<Neighbours>> {
         if most == 0 || !self.catalog.tables_may_share_files() {
             return Ok(None);
         }
         if let Some(survey) = &self.survey {
-            return survey.neighbours(&self.name, most, runtime, may_matter).await.map(Some);
+            return survey.neighbours(&self.name, most, runtime, may_matter, all).await.map(Some);
         }
-        let (names, is_incomplete) = match self.neighbour_names(most, runtime, may_matter).await {
+        let (names, is_incomplete) = match self.neighbour_names(most, runtime, may_matter, all).await {
             Err(Error::Catalog { why, .. }) if why == CANNOT_LIST => return Ok(None),
             names => names?,
         };
@@ -134,9 +136,11 @@ impl TableHandle {
         most: usize,
         runtime: &Arc<RuntimeEnv>,
         may_matter: &(dyn Fn(&str) -> bool + Sync),
+        all: bool,
     ) -> Result<(Vec<TableName>, bool)> {
         let own = &self.name.namespace;
-        let mut names = self.others_in(own, runtime, may_matter).await?;
+        let mut others = vec![];
+        let mut names = self.others_in(own, runtime, may_matter, &mut others).await?;
         let (mut namespaces, mut looked_at) = (vec![vec![]], 0);
         while names.len() < most {
             let Some(namespace) = namespaces.pop() else { break };
@@ -144,27 +148,35 @@ impl TableHandle {
             let is_below = |below: &Vec<String>| below.len() > namespace.len() && below.len() <= MAX_NAMESPACE_PARTS;
             namespaces.extend(below.into_iter().filter(is_below));
             if !namespace.is_empty() && namespace != *own {
-                names.extend(self.others_in(&namespace, runtime, may_matter).await?);
+                names.extend(self.others_in(&namespace, runtime, may_matter, &mut others).await?);
             }
             looked_at += 1;
             if looked_at > most {
                 break;
             }
         }
+        if all {
+            names.append(&mut others);
+        }
         let is_incomplete = names.len() > most || !namespaces.is_empty();
         names.truncate(most);
         Ok((names, is_incomplete))
     }
 
-    /// The tables of a namespace but this one.
+    /// The tables of a namespace but this one. Those that don't seem to matter are added to `others`.
     async fn others_in(
         &self,
         namespace: &[String],
         runtime: &Arc<RuntimeEnv>,
         may_matter: &(dyn Fn(&str) -> bool + Sync),
+        others: &mut Vec<TableName>,
     ) -> Result<Vec<TableName>> {
         let mut names = match self.catalog.metadata_locations(namespace, runtime).await? {
-            Some(known) => known.into_iter().filter(|(_, at)| may_matter(at)).map(|(name, _)| name).collect(),
+            Some(known) => {
+                let (matter, rest): (Vec<_>, Vec<_>) = known.into_iter().partition(|(_, at)| may_matter(at));
+                others.extend(rest.into_iter().map(|(name, _)| name).filter(|other| *other != self.name));
+                matter.into_iter().map(|(name, _)| name).collect()
+            }
             None => self.catalog.list_tables(namespace, runtime).await?,
         };
         if namespace == self.name.namespace {

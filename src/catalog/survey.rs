@@ -90,14 +90,21 @@ impl Survey {
         most: usize,
         runtime: &Arc<RuntimeEnv>,
         may_matter: &(dyn Fn(&str) -> bool + Sync),
+        all: bool,
     ) -> Result<Neighbours> {
         let mut known = self.known.lock().await;
         self.refresh(&mut known, runtime).await;
         self.list_outside(&mut known, most, runtime).await?;
-        let may = |at: &Option<String>| at.as_deref().is_none_or(may_matter);
-        let others = known.listed().filter(|(name, at)| name != own && may(at) && !known.looks.contains_key(name));
-        let mut others: Vec<TableName> = others.map(|(name, _)| name.clone()).collect();
-        others.sort_by_key(|name| name.namespace != own.namespace);
+        let unknown = known.listed().filter(|(name, _)| name != own && !known.looks.contains_key(name));
+        let (mut others, mut rest): (Vec<_>, Vec<_>) =
+            unknown.partition(|(_, at)| at.as_deref().is_none_or(may_matter));
+        for names in [&mut others, &mut rest] {
+            names.sort_by_key(|(name, _)| name.namespace != own.namespace);
+        }
+        if all {
+            others.append(&mut rest);
+        }
+        let mut others: Vec<TableName> = others.into_iter().map(|(name, _)| name.clone()).collect();
         let is_incomplete = others.len() > most || known.outside.as_ref().is_some_and(|outside| outside.is_incomplete);
         others.truncate(most);
         known.looks.extend(look_at(&self.scope.catalog, others, runtime).await);
@@ -278,7 +285,7 @@ mod tests {
     }
 
     /// What each of two tables of `a` is told, and how many loads that took.
-    async fn told(catalog: Counted, most: usize, max_age: Duration) -> (Vec<(usize, usize, bool)>, usize) {
+    async fn told(catalog: Counted, most: usize, max_age: Duration, all: bool) -> (Vec<(usize, usize, bool)>, usize) {
         let (catalog, runtime) = (Arc::new(catalog), Arc::default());
         let scope = CatalogScope { name: "c".into(), catalog: catalog.clone(), namespace: vec!["a".into()] };
         let (survey, listed) = Survey::begin(scope, &runtime).await.unwrap();
@@ -287,7 +294,7 @@ mod tests {
         let mut told = vec![];
         for table in ["t0", "t1"] {
             let may_matter = |at: &str| at.contains("/b.");
-            let neighbours = survey.neighbours(&name("a", table), most, &runtime, &may_matter).await.unwrap();
+            let neighbours = survey.neighbours(&name("a", table), most, &runtime, &may_matter, all).await.unwrap();
             told.push((neighbours.tables.len(), neighbours.unreadable.len(), neighbours.is_incomplete));
         }
         (told, catalog.loads.load(Ordering::Relaxed))
@@ -295,25 +302,34 @@ mod tests {
 
     #[tokio::test]
     async fn each_table_is_looked_at_once_whoever_asks() {
-        let (told, loads) = told(Counted::default(), 100, MAX_AGE).await;
+        let (told, loads) = told(Counted::default(), 100, MAX_AGE, false).await;
         assert_eq!((told, loads), (vec![(7, 2, false), (7, 2, false)], 10));
     }
 
     #[tokio::test]
     async fn as_many_are_looked_at_as_would_be_without_a_survey_and_what_was_seen_before_is_told_too() {
-        let (told, loads) = told(Counted::default(), 3, MAX_AGE).await;
+        let (told, loads) = told(Counted::default(), 3, MAX_AGE, false).await;
         assert_eq!((told, loads), (vec![(3, 0, true), (4, 1, true)], 6));
     }
 
     #[tokio::test]
     async fn a_catalog_that_tells_where_tables_are_loads_only_those_that_may_matter() {
-        let (told, loads) = told(Counted { tells: true, ..Default::default() }, 100, MAX_AGE).await;
+        let (told, loads) = told(Counted { tells: true, ..Default::default() }, 100, MAX_AGE, false).await;
         assert_eq!((told, loads), (vec![(4, 1, false), (4, 1, false)], 5));
     }
 
     #[tokio::test]
+    async fn where_all_are_wanted_those_that_may_matter_come_first() {
+        let tells = || Counted { tells: true, ..Default::default() };
+        let (told_all, loads) = told(tells(), 100, MAX_AGE, true).await;
+        assert_eq!((told_all, loads), (vec![(7, 2, false), (7, 2, false)], 10));
+        let (told_some, loads) = told(tells(), 5, MAX_AGE, true).await;
+        assert_eq!((told_some[0], loads), ((4, 1, true), 9), "all of b, then those of a");
+    }
+
+    #[tokio::test]
     async fn what_was_seen_too_long_ago_is_looked_at_again() {
-        let (told, loads) = told(Counted::default(), 100, Duration::ZERO).await;
+        let (told, loads) = told(Counted::default(), 100, Duration::ZERO, false).await;
         assert_eq!((told, loads), (vec![(7, 2, false), (7, 2, false)], 9 + 9 + 1));
     }
 }

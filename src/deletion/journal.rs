@@ -2,15 +2,15 @@
 
 use object_store::ObjectStoreExt;
 
-use crate::journal::{Journal, JournaledRun};
+use crate::journal::{FileName, Journal, JournaledRun, RunId};
 use crate::storage::{ObjectFiles, StoreKind};
 use crate::table::Location;
 
 /// Removes all that the journal has of these runs. What can't be removed stays until the next time.
 pub(crate) async fn remove_journal(journal: &Journal, runs: &[JournaledRun]) {
     for run in runs {
-        // The plan last: without it a run would look as if it had never been.
-        for name in run.claim.iter().chain(run.outcomes.iter().rev()).chain(&run.plan) {
+        // The plan first: without it a run is over, whatever else there still is of it.
+        for name in run.plan.iter().chain(&run.outcomes).chain(&run.claim) {
             let location = journal.location(name);
             match remove(journal, &location).await {
                 Ok(()) => {
@@ -19,6 +19,14 @@ pub(crate) async fn remove_journal(journal: &Journal, runs: &[JournaledRun]) {
                 Err(error) => tracing::warn!(path = %location, error, "an old journal could not be removed"),
             }
         }
+    }
+}
+
+/// Removes the claim on a run's files.
+pub(crate) async fn remove_claim(journal: &Journal, run: &RunId) {
+    let location = journal.location(&FileName::Claim { run: run.clone() });
+    if let Err(error) = remove(journal, &location).await {
+        tracing::warn!(path = %location, error, "the claim on a run's files could not be removed");
     }
 }
 

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 
 pub(crate) use guards::{Limits, check_limits};
-pub(crate) use journal::remove_journal;
+pub(crate) use journal::{remove_claim, remove_journal};
 pub(crate) use local::is_newer;
 pub(crate) use moves::Moves;
 pub(crate) use newest::NewestMetadata;
@@ -145,6 +145,14 @@ impl DeletionPlan {
     pub(crate) fn spare_all_but(&mut self, files: &HashSet<String>, reason: SkipReason) {
         let is_planned = |file: &&mut FileOutcome| file.status == FileStatus::Planned;
         for file in self.files.iter_mut().filter(is_planned).filter(|file| !files.contains(&file.path)) {
+            file.status = FileStatus::Spared(reason);
+        }
+    }
+
+    /// Spares these files.
+    pub(crate) fn spare(&mut self, files: &HashSet<String>, reason: SkipReason) {
+        let is_planned = |file: &&mut FileOutcome| file.status == FileStatus::Planned;
+        for file in self.files.iter_mut().filter(is_planned).filter(|file| files.contains(&file.path)) {
             file.status = FileStatus::Spared(reason);
         }
     }

@@ -13,7 +13,7 @@ use crate::reachability::{
 };
 use crate::report::{FileOutcome, FileStatus, SkipReason};
 use crate::storage::Stores;
-use crate::table::{Snapshot, TableMetadata};
+use crate::table::{PathRules, Snapshot, TableMetadata};
 
 /// The newest metadata that a plan was checked against. Notices when there is a newer one, and spares what is live in it.
 ///
@@ -31,6 +31,8 @@ pub(crate) struct NewestMetadata {
     checked_metadata: HashSet<String>,
     /// What newer metadata names, one set for every look that found something.
     live_since: Vec<LiveFiles>,
+    /// False where nothing depends on it.
+    is_asked: bool,
 }
 
 impl NewestMetadata {
@@ -45,8 +47,40 @@ impl NewestMetadata {
     ) -> Self {
         let own = seen.metadata.metadata_location().to_string();
         let checked_metadata = seen.other_metadata_locations.iter().cloned().chain([own]).collect();
-        let live_since = Vec::new();
-        Self { handle, task, identity, seen, checked_snapshots, checked_manifests, checked_metadata, live_since }
+        let (live_since, is_asked) = (Vec::new(), true);
+        Self {
+            handle,
+            task,
+            identity,
+            seen,
+            checked_snapshots,
+            checked_manifests,
+            checked_metadata,
+            live_since,
+            is_asked,
+        }
+    }
+
+    /// Takes all that `newest` needs for live: for files that no plan was checked against.
+    ///
+    /// # Errors
+    /// When something that it needs can't be read.
+    pub(crate) async fn of(newest: &LoadedTable, handle: &TableHandle, task: &Arc<TaskContext>) -> Result<Self> {
+        let location = newest.metadata.location();
+        let local = Stores::new(task.runtime_env()).store(location)?.as_local().cloned();
+        let identity = FileIdentity::new(PathRules::new(location), local);
+        let (handle, task) = (handle.clone(), Arc::clone(task));
+        let looked = Self::new(handle, task, identity, newest.clone(), HashSet::new(), HashSet::new());
+        looked.with_newer(newest.clone()).await
+    }
+
+    /// For files that only move back to where they were, over nothing: no metadata forbids that, and what it needs may be among
+    /// them, so that it can't be read before.
+    pub(crate) fn unasked(seen: &LoadedTable, handle: &TableHandle, task: &Arc<TaskContext>) -> Self {
+        let identity = FileIdentity::new(PathRules::new(seen.metadata.location()), None);
+        let (handle, task) = (handle.clone(), Arc::clone(task));
+        let newest = Self::new(handle, task, identity, seen.clone(), HashSet::new(), HashSet::new());
+        Self { is_asked: false, ..newest }
     }
 
     /// Takes what `seen` itself names for live: metadata that was made from the plan itself names nothing that may go.
@@ -152,6 +186,9 @@ impl NewestMetadata {
     }
 
     async fn look_again(&mut self) -> Result<()> {
+        if !self.is_asked {
+            return Ok(());
+        }
         let runtime = self.task.runtime_env();
         if self.handle.is_current(&self.seen, &runtime).await? {
             return Ok(());

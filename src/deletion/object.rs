@@ -14,7 +14,7 @@ use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt};
 
 use super::local::{Target, is_newer};
-use super::moves::move_object;
+use super::moves::{MovedObject, move_object};
 use super::pace::{Pace, TRIES};
 use crate::error::Error;
 use crate::report::{FileStatus, SkipReason};
@@ -75,7 +75,7 @@ impl ObjectDeletes {
         for (index, Target { location, modified_ms, moved_to, .. }) in files {
             match ObjectFiles::key(&location) {
                 Ok(key) if moved_to.is_some() => {
-                    moves.extend(moved_to.map(|(to, moved)| self.move_one(store, index, key, to, moved)));
+                    moves.extend(moved_to.map(|(to, moved)| self.move_one(store, index, key, modified_ms, to, moved)));
                 }
                 Ok(key) => objects.push(Object { index, location, key, modified_ms }),
                 Err(error) => outcomes.push((index, FileStatus::Failed(error.to_string()))),
@@ -96,6 +96,7 @@ impl ObjectDeletes {
         store: &ObjectFiles,
         index: usize,
         from: Path,
+        planned_ms: Option<i64>,
         to: Location,
         moved: FileStatus,
     ) -> Outcomes {
@@ -104,9 +105,10 @@ impl ObjectDeletes {
             Ok(to) => to,
             Err(error) => return vec![(index, FileStatus::Failed(error.to_string()))],
         };
-        let status = match move_object(store.store().as_ref(), &from, &to).await {
-            Ok(Some(())) => moved,
-            Ok(None) => FileStatus::Missing,
+        let status = match move_object(store.store().as_ref(), &from, &to, planned_ms).await {
+            Ok(MovedObject::Moved) => moved,
+            Ok(MovedObject::Missing) => FileStatus::Missing,
+            Ok(MovedObject::Changed) => FileStatus::Spared(SkipReason::TooYoung),
             Err(why) => FileStatus::Failed(why),
         };
         vec![(index, status)]

@@ -24,6 +24,8 @@ const MESSAGE_HEAD: usize = 8;
 /// How many bytes the columns may have after decompression for each byte of the file, and in any file.
 const MAX_INFLATION: usize = 256;
 const ALWAYS_INFLATED: usize = 64 << 20;
+/// No plan is larger: twenty million files.
+const MOST_INFLATED: usize = 4 << 30;
 
 /// What is wrong with the file, as the end of a sentence that names it.
 type Result<T, E = String> = std::result::Result<T, E>;
@@ -68,7 +70,7 @@ impl<'a> ArrowFile<'a> {
             return Err("it has dictionaries".into());
         }
         let decoder = FileDecoder::new(Arc::new(Schema::new(fields.to_vec())), self.footer.version());
-        let mut allowed = self.bytes.len().saturating_mul(MAX_INFLATION).max(ALWAYS_INFLATED);
+        let mut allowed = self.bytes.len().saturating_mul(MAX_INFLATION).clamp(ALWAYS_INFLATED, MOST_INFLATED);
         let mut batches = vec![];
         for block in self.footer.recordBatches().ok_or("it has no rows")? {
             let (head, body) = self.parts_of(block).ok_or("a part of it lies outside of the file")?;

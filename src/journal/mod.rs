@@ -8,18 +8,20 @@
 //! `remove_orphan_files` finds them. A journal that was edited is refused by its hash; and whatever it names, only files go
 //! that the newest metadata doesn't need, and that lie inside of the table's own roots.
 
+mod claim;
 mod frame;
 mod names;
 mod plan_file;
 mod record;
 mod unfinished;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use datafusion::execution::TaskContext;
 
+pub(crate) use claim::{Claim, Claimed, HeldClaim, unknown_promise};
 pub(crate) use names::{ContentHash, FileName, RunId, Stage};
 use names::{FOLDER, QUARANTINE};
 pub(crate) use plan_file::PlanFile;
@@ -52,24 +54,6 @@ pub(crate) struct JournaledRun {
     pub outcomes: Vec<FileName>,
     /// Who deals with its files, once somebody does.
     pub claim: Option<FileName>,
-}
-
-/// What somebody does with a run's files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Claim {
-    /// They are being deleted.
-    Purge,
-    /// Its snapshots are being put back.
-    Restore,
-}
-
-impl Claim {
-    fn as_str(self) -> &'static str {
-        match self {
-            Claim::Purge => "purge",
-            Claim::Restore => "restore",
-        }
-    }
 }
 
 impl JournaledRun {
@@ -169,11 +153,7 @@ impl Journal {
         let path = self.location(name);
         let record = RunRecord::decode(&path.to_string(), &self.store.read(&path).await?, name.hash())?;
         if record.header.run != run.run || record.header.until_ms != run.until_ms() {
-            return Err(Error::Malformed {
-                what: "a journal of a maintenance run",
-                path: path.to_string(),
-                why: "it was renamed: its content is of another run".into(),
-            });
+            return Err(renamed(&path));
         }
         Ok(record)
     }
@@ -182,27 +162,26 @@ impl Journal {
     pub(crate) async fn outcome_of(
         &self,
         run: &JournaledRun,
-    ) -> Result<(Option<OutcomeHeader>, std::collections::HashMap<usize, NotedStatus>)> {
-        let (mut last, mut files) = (None, std::collections::HashMap::new());
+    ) -> Result<(Option<OutcomeHeader>, HashMap<usize, NotedStatus>)> {
+        let (mut last, mut files) = (None, HashMap::new());
         for name in &run.outcomes {
             let path = self.location(name);
             let (header, noted) = decode_outcome(&path.to_string(), &self.store.read(&path).await?, name.hash())?;
+            if header.run != run.run || !matches!(name, FileName::Outcome { stage, .. } if *stage == header.stage) {
+                return Err(renamed(&path));
+            }
             files.extend(noted);
             last = Some(header);
         }
         Ok((last, files))
     }
 
-    /// Claims a run's files for this. False when somebody else has claimed them for something else; a claim of the same
-    /// kind is as good as our own: who made it may have died, and if not, both do the same.
-    pub(crate) async fn claim(&self, run: &RunId, claim: Claim) -> Result<bool> {
-        let location = self.location(&FileName::Claim { run: run.clone() });
-        match self.store.create(&location, claim.as_str().into()).await {
-            Ok(true) => Ok(true),
-            Ok(false) => Ok(self.store.read(&location).await? == claim.as_str()),
-            Err(error) if error.is_unknown_to_the_store() => Ok(true),
-            Err(error) => Err(error),
-        }
+    /// How far the store's clock is ahead of the system's, ms, by a file that was written at this time by the latter.
+    async fn clock_difference_ms(&self, name: &FileName, written_at_ms: i64) -> Result<Option<i64>> {
+        let path = self.location(name).path().to_string();
+        let look = self.store.look_at(vec![path]).await?;
+        let modified_ms = look.into_iter().next().flatten().and_then(|stat| stat.modified_ms);
+        Ok(modified_ms.map(|modified_ms| modified_ms.saturating_sub(written_at_ms)))
     }
 
     async fn write(&self, name: &FileName, content: Bytes) -> Result<()> {
@@ -304,8 +283,31 @@ pub(crate) struct OpenRun {
     places: BTreeMap<String, usize>,
     writer: Writer,
     pub until_ms: Option<i64>,
+    /// What earlier outcomes say of files, by their place in the plan.
+    noted: HashMap<usize, NotedStatus>,
     /// By the system's clock, ms since the epoch.
     written_at_ms: i64,
+}
+
+/// Clocks that are further apart than this are wrong.
+const MAX_CLOCK_DIFFERENCE_MS: i64 = 15 * 60 * 1000;
+
+/// Refuses to go on where the store's clock is not ours.
+///
+/// `depends`: what depends on it, as the end of a sentence.
+///
+/// # Errors
+/// [`Error::Guard`].
+pub(crate) fn refuse_other_clock(table: &str, difference_ms: Option<i64>, depends: &str) -> Result<()> {
+    let Some(difference_ms) = difference_ms.filter(|ms| ms.abs() > MAX_CLOCK_DIFFERENCE_MS) else { return Ok(()) };
+    Err(Error::Guard {
+        table: table.into(),
+        found: format!(
+            "the store's clock is {} {} the clock here, so that {depends}",
+            crate::time::format_duration(difference_ms.abs()),
+            if difference_ms > 0 { "ahead of" } else { "behind" }
+        ),
+    })
 }
 
 /// Who writes, and when.
@@ -324,11 +326,10 @@ impl Writer {
 impl OpenRun {
     /// How far the store's clock is ahead of the system's, ms. `None` where the store doesn't say when a file was written.
     pub(crate) async fn clock_difference_ms(&self) -> Result<Option<i64>> {
-        let Some(plan) = &self.plan else { return Ok(None) };
-        let path = self.journal.location(plan).path().to_string();
-        let look = self.journal.store.look_at(vec![path]).await?;
-        let modified_ms = look.into_iter().next().flatten().and_then(|stat| stat.modified_ms);
-        Ok(modified_ms.map(|modified_ms| modified_ms.saturating_sub(self.written_at_ms)))
+        match &self.plan {
+            Some(plan) => self.journal.clock_difference_ms(plan, self.written_at_ms).await,
+            None => Ok(None),
+        }
     }
 
     /// Writes the plan of a run that begins now.
@@ -355,7 +356,10 @@ impl OpenRun {
         let written_at_ms = chrono::Utc::now().timestamp_millis();
         let written = journal.write(&plan, content).await;
         match written {
-            Err(error) if error.is_refusal() && until_ms.is_none() && !quarantine => {
+            // On a disk it is a matter of permissions, which somebody can set right.
+            Err(error)
+                if error.is_refusal() && until_ms.is_none() && !quarantine && journal.store.as_local().is_none() =>
+            {
                 let notice = format!("the store takes no journal, so this run can't be resumed or undone: {error}");
                 tracing::warn!(table = table.name, "{notice}");
                 context.maintenance.notify(&notice);
@@ -364,7 +368,8 @@ impl OpenRun {
             written => written.map_err(|error| cannot_be_written(table, &error))?,
         }
         tracing::info!(table = table.name, run = %run, "the plan is in the journal");
-        Ok(Some(Self { journal, run, plan: Some(plan), number: 1, places, writer, until_ms, written_at_ms }))
+        let (plan, noted) = (Some(plan), HashMap::new());
+        Ok(Some(Self { journal, run, plan, number: 1, places, writer, until_ms, noted, written_at_ms }))
     }
 
     /// Where it is noted.
@@ -385,7 +390,15 @@ impl OpenRun {
     }
 
     /// Takes up a run that another call left.
-    pub(crate) fn take_up(journal: Journal, run: &JournaledRun, record: &RunRecord, writer: Writer) -> Self {
+    ///
+    /// `noted`: what its outcomes say so far.
+    pub(crate) fn take_up(
+        journal: Journal,
+        run: &JournaledRun,
+        record: &RunRecord,
+        noted: HashMap<usize, NotedStatus>,
+        writer: Writer,
+    ) -> Self {
         let number = run.outcomes.iter().map(|name| match name {
             FileName::Outcome { number, .. } => number.saturating_add(1),
             FileName::Plan { .. } | FileName::Claim { .. } => 1,
@@ -398,6 +411,7 @@ impl OpenRun {
             places: record.files.iter().enumerate().map(|(at, file)| (file.path.clone(), at)).collect(),
             writer,
             until_ms: record.header.until_ms,
+            noted,
             written_at_ms: 0,
         }
     }
@@ -408,17 +422,25 @@ impl OpenRun {
     /// When the outcome can't be written. The run stays open, and a later one looks at its files again.
     pub(crate) async fn note(&mut self, operation: Operation, files: &[FileOutcome]) -> Result<()> {
         let place = |file: &FileOutcome| Some((*self.places.get(&file.path)?, file.status.clone()));
-        let noted: Vec<_> = files.iter().filter_map(place).collect();
-        let is_left = |(_, status): &(usize, FileStatus)| {
-            matches!(status, FileStatus::Planned | FileStatus::Failed(_) | FileStatus::Spared(SkipReason::Deferred))
+        let now: Vec<_> = files.iter().filter_map(place).collect();
+        let is_news = |(place, status): &(usize, FileStatus)| {
+            self.noted.get(place).is_none_or(|noted| noted.status != status.as_str())
         };
-        let is_quarantined = |(_, status): &(usize, FileStatus)| *status == FileStatus::Quarantined;
-        let stage = match noted.iter().any(is_left) || noted.len() < self.places.len() {
+        let news: Vec<_> = now.into_iter().filter(is_news).collect();
+        // Only a run without files has nothing to say and comes to its end.
+        if news.is_empty() && (self.number > 1 || !self.places.is_empty()) {
+            return Ok(());
+        }
+        for (place, status) in &news {
+            self.noted.insert(*place, NotedStatus { status: status.as_str().into(), error: None });
+        }
+        let is_left = |place: &usize| self.noted.get(place).is_none_or(NotedStatus::is_unsettled);
+        let stage = match self.places.values().any(is_left) {
             true => Stage::Partial,
-            false if noted.iter().any(is_quarantined) => Stage::Quarantined,
+            false if self.noted.values().any(NotedStatus::is_quarantined) => Stage::Quarantined,
             false => Stage::Done,
         };
-        self.note_as(stage, operation, noted).await
+        self.note_as(stage, operation, news).await
     }
 
     /// Notes the end of a run whose files did not have to wait. What could not be noted is returned as something to say.
@@ -458,6 +480,14 @@ impl OpenRun {
         self.journal.write(&FileName::Outcome { run, number, stage, hash }, content).await?;
         self.number = self.number.saturating_add(1);
         Ok(())
+    }
+}
+
+fn renamed(path: &Location) -> Error {
+    Error::Malformed {
+        what: "a journal of a maintenance run",
+        path: path.to_string(),
+        why: "it was renamed: its content is of another run, or of another end".into(),
     }
 }
 

@@ -71,6 +71,14 @@ impl PlanFile {
         task: &TaskContext,
     ) -> Result<String> {
         let location = Location::parse(&absolute(location)?)?;
+        let metadata = &planned.table.metadata;
+        if metadata.roots(PathRules::new(metadata.location())).contains(&location.to_text()) {
+            return Err(Error::NotAllowed {
+                message: format!(
+                    "{location} lies in the table's own folders, where a plan could be taken for one of its files: store it elsewhere"
+                ),
+            });
+        }
         let record = planned.record(RunId::new(writer.now_ms), writer);
         let unwritable = |error: serde_json::Error| Error::Malformed {
             what: WHAT,

@@ -218,6 +218,18 @@ pub(crate) struct NotedStatus {
     pub error: Option<String>,
 }
 
+impl NotedStatus {
+    /// True when the file is still to be dealt with.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        matches!(self.status.as_str(), "planned" | "failed" | "deferred")
+    }
+
+    /// True when the file is in quarantine.
+    pub(crate) fn is_quarantined(&self) -> bool {
+        self.status == "quarantined"
+    }
+}
+
 /// Reads an outcome's file: its header, and what became of files by their place in the plan.
 ///
 /// # Errors

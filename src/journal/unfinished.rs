@@ -9,16 +9,19 @@ use std::sync::Arc;
 use datafusion::execution::TaskContext;
 use serde::Deserialize;
 
-use super::{Claim, Journal, JournaledRun, NotedStatus, OpenRun, RunId, RunRecord, Stage, Writer};
-use crate::catalog::{LoadedTable, TableHandle};
+use super::{
+    Claim, Claimed, HeldClaim, Journal, JournaledRun, NotedStatus, OpenRun, RunId, RunRecord, Stage, Writer,
+    refuse_other_clock,
+};
+use crate::catalog::{LoadedTable, Ownership, TableHandle};
 use crate::deletion::{
-    DeletionOptions, DeletionPlan, Limits, NewestMetadata, check_limits, delete_files, is_newer, remove_journal,
+    DeletionOptions, DeletionPlan, Limits, NewestMetadata, check_limits, delete_files, is_newer, remove_claim,
+    remove_journal,
 };
 use crate::error::{Error, Result};
 use crate::maintenance::RunContext;
-use crate::reachability::FileIdentity;
 use crate::report::{FileOutcome, FileStatus, Operation, SkipReason, as_quarantined};
-use crate::storage::{Store, Stores};
+use crate::storage::{Store, Stores, files_gone};
 use crate::table::{Location, PathRules};
 use crate::time::{format_duration, format_ms};
 
@@ -40,6 +43,10 @@ pub(crate) struct Which {
     pub due: bool,
     /// Those whose files' time has not come, too.
     pub not_due: bool,
+    /// The store's clock may differ from ours.
+    pub ignore_clock: bool,
+    /// No catalog names newer metadata elsewhere.
+    pub no_catalog: bool,
 }
 
 impl Which {
@@ -57,6 +64,7 @@ pub(crate) struct Unfinished {
     pub notices: Vec<String>,
     /// Runs that are over for long, and their journal.
     old: Option<(Journal, Vec<JournaledRun>)>,
+    which: Which,
 }
 
 #[derive(Debug)]
@@ -69,6 +77,8 @@ struct UnfinishedRun {
     awaits_commit: bool,
     /// It is too late for its commit.
     is_late: bool,
+    /// Somebody claimed its files before.
+    was_claimed: bool,
     operation: Operation,
     /// Its files are moved, not deleted.
     is_quarantine: bool,
@@ -104,7 +114,7 @@ impl Unfinished {
     ) -> Result<Self> {
         let context = &context.for_table(table);
         let journal = Journal::of(table, &context.task)?;
-        let mut found = Self::default();
+        let mut found = Self { which: which.clone(), ..Self::default() };
         let runs = journal.runs().await?;
         if let Some(wanted) = which.run.as_ref().filter(|wanted| runs.iter().all(|run| run.run != **wanted)) {
             return Err(no_such_run(table, wanted));
@@ -144,12 +154,17 @@ impl Unfinished {
     ///
     /// # Errors
     /// As [`Self::of`].
-    pub(crate) async fn on_the_way(table: &LoadedTable, handle: &TableHandle, context: &RunContext) -> Result<Self> {
+    pub(crate) async fn on_the_way(
+        table: &LoadedTable,
+        handle: &TableHandle,
+        no_catalog: bool,
+        context: &RunContext,
+    ) -> Result<Self> {
         let options = context.options();
         if !options.has_journal()? || table.metadata.properties().gc_disabled().is_some() {
             return Ok(Self::default());
         }
-        let which = Which::on_the_way(options.resume_after_ms()?);
+        let which = Which { no_catalog, ..Which::on_the_way(options.resume_after_ms()?) };
         Self::of(table, handle, &which, &Limits::default(), context).await
     }
 
@@ -159,17 +174,33 @@ impl Unfinished {
         files.filter(|file| file.status == FileStatus::Planned).count()
     }
 
+    /// True when this call deals with what is left of a run.
+    pub(crate) fn has(&self, run: &RunId) -> bool {
+        self.runs.iter().any(|unfinished| unfinished.open.run == *run)
+    }
+
     /// The runs that removed orphans, and when they began, ms since the epoch.
     pub(crate) fn orphan_runs(&self) -> impl Iterator<Item = (RunId, i64)> {
         let orphans = self.runs.iter().filter(|run| run.operation == Operation::RemoveOrphanFiles);
         orphans.map(|run| (run.open.run.clone(), run.open.run.began_ms()))
     }
 
-    /// Spares the files of a run that are no orphans any more.
-    pub(crate) fn spare_all_but(&mut self, run: &RunId, orphans: &HashSet<String>) {
+    /// Spares the files of a run that are no orphans any more. What the run has moved already is none, and is its own.
+    ///
+    /// # Errors
+    /// When the store can't be asked which files are there.
+    pub(crate) async fn spare_all_but(&mut self, run: &RunId, orphans: &HashSet<String>) -> Result<()> {
         for unfinished in self.runs.iter_mut().filter(|unfinished| unfinished.open.run == *run) {
-            unfinished.deletion.spare_all_but(orphans, SkipReason::LiveAgain);
+            let mut allowed = orphans.clone();
+            if unfinished.is_quarantine {
+                let stores = Stores::new(unfinished.task.runtime_env());
+                let files = unfinished.deletion.files().iter().map(|file| file.path.clone());
+                let others = files.filter(|file| !orphans.contains(file)).collect::<Vec<_>>();
+                allowed.extend(files_gone(&others, &stores).await?);
+            }
+            unfinished.deletion.spare_all_but(&allowed, SkipReason::LiveAgain);
         }
+        Ok(())
     }
 
     fn is_wanted(&mut self, run: &JournaledRun, which: &Which, now_ms: i64) -> bool {
@@ -216,17 +247,43 @@ impl Unfinished {
         if let Some((journal, old)) = self.old {
             remove_journal(&journal, &old).await;
         }
-        for run in self.runs {
-            let is_purge = run.was_due_ms.is_some() && !run.awaits_commit;
-            if is_purge && !run.open.journal().claim(&run.open.run, Claim::Purge).await? {
-                finished.notices.push(format!(
-                    "run {}: its snapshots are being put back, so its files stay. If restore_snapshots died, call it again",
-                    run.open.run
-                ));
+        for mut run in self.runs {
+            let name = run.open.run.clone();
+            run.refuse_unknown_owner(self.which.no_catalog)?;
+            let claim = match run.claim(&self.which, context).await? {
+                None => None,
+                Some(Claimed::Held(claim)) => Some(claim),
+                Some(Claimed::ByAnother(who)) => {
+                    finished.notices.push(format!("run {name} is left alone: {who}"));
+                    continue;
+                }
+            };
+            if let Err(error) = run.refuse_wrong_clock(claim.as_ref(), &self.which).await {
+                if let Some(claim) = claim {
+                    claim.release().await;
+                }
+                if !self.which.on_the_way {
+                    return Err(error);
+                }
+                finished.notices.push(format!("run {name} is left alone: {error}"));
                 continue;
             }
-            finished.notices.push(format!("run {} left {}", run.open.run, run.describe()));
-            let UnfinishedRun { mut open, deletion, mut newest, task, awaits_commit, is_late, is_quarantine, .. } = run;
+            if let Some(claim) = &claim {
+                let promised = claim.promised_by_others(&run.newest.seen().name, context.maintenance.now_ms()).await?;
+                run.deletion.spare(&promised, SkipReason::AwaitsPurge);
+            }
+            finished.notices.push(format!("run {name} left {}", run.describe()));
+            let UnfinishedRun {
+                mut open,
+                deletion,
+                mut newest,
+                task,
+                awaits_commit,
+                is_late,
+                is_quarantine,
+                was_claimed,
+                ..
+            } = run;
             let options = DeletionOptions {
                 concurrency: context.options().max_concurrent_deletes,
                 cancellation: context.cancellation.clone(),
@@ -246,6 +303,14 @@ impl Unfinished {
                     open.run
                 ));
             }
+            match claim {
+                Some(claim) => claim.release().await,
+                // Who claimed it deleted everything, and died before it could say so.
+                None if was_claimed && !awaits_commit && !self.which.on_the_way => {
+                    remove_claim(open.journal(), &open.run).await;
+                }
+                None => {}
+            }
             finished.files.extend(files);
         }
         Ok(finished)
@@ -253,6 +318,46 @@ impl Unfinished {
 }
 
 impl UnfinishedRun {
+    /// Refuses to delete from a catalog's table that was found by its folder: what its newest metadata needs only the catalog
+    /// knows.
+    fn refuse_unknown_owner(&self, no_catalog: bool) -> Result<()> {
+        let table = self.newest.seen();
+        let acts = self.deletion.planned() > 0;
+        if !acts || no_catalog || table.ownership == Ownership::Ours {
+            return Ok(());
+        }
+        Err(Error::UnclearOwner {
+            table: table.name.clone(),
+            why: format!(
+                "run {} left files to delete, and the newest metadata here is {}, a name that catalogs give. The catalog may know \
+                 newer metadata elsewhere, which needs them. Name the table in its catalog; or give no_catalog => true if really no \
+                 catalog owns it. dry_run => true works as it is",
+                self.open.run,
+                table.metadata.metadata_location()
+            ),
+        })
+    }
+
+    /// Claims the run's files, so that nobody puts snapshots back meanwhile. `None` where nothing is to be deleted.
+    async fn claim(&self, which: &Which, context: &RunContext) -> Result<Option<Claimed>> {
+        if self.deletion.planned() == 0 {
+            return Ok(None);
+        }
+        let take_over_after_ms = if which.on_the_way { context.options().resume_after_ms()? } else { 0 };
+        let (journal, writer) = (self.open.journal(), Writer::new(context));
+        journal.claim(&self.open.run, Claim::Purge, take_over_after_ms, &writer).await.map(Some)
+    }
+
+    /// Refuses files whose time has come by a clock that is not the store's.
+    async fn refuse_wrong_clock(&mut self, claim: Option<&HeldClaim>, which: &Which) -> Result<()> {
+        let (Some(claim), true) = (claim, self.was_due_ms.is_some() && !which.not_due && !which.ignore_clock) else {
+            return Ok(());
+        };
+        let depends = "whether the recovery window has passed can't be told. Set the clocks right, or give \
+                       ignore_clock_difference => true to purge_deferred_files";
+        refuse_other_clock(&self.newest.seen().name, claim.clock_difference_ms().await?, depends)
+    }
+
     fn describe(&self) -> String {
         let count = self.deletion.files().iter().filter(|file| file.status == FileStatus::Planned).count();
         match (self.awaits_commit, self.was_due_ms) {
@@ -293,8 +398,9 @@ async fn checked(
         return Ok(None);
     }
     let awaits_commit = shows_no_commit(metadata, &record);
-    let is_left =
-        |(place, file): (usize, &FileOutcome)| noted.get(&place).is_none_or(is_unsettled).then(|| file.clone());
+    let is_left = |(place, file): (usize, &FileOutcome)| {
+        noted.get(&place).is_none_or(NotedStatus::is_unsettled).then(|| file.clone())
+    };
     let reason = |file: FileOutcome| FileOutcome {
         reason: format!("run {} planned it: {}", run.run, file.reason).into(),
         ..file
@@ -304,25 +410,26 @@ async fn checked(
     // A file that two runs left is dealt with once.
     let mut files: Vec<_> = left.filter(|file| named.insert(file.path.clone())).map(reason).collect();
 
-    let rules = PathRules::new(metadata.location());
     let stores = Stores::new(task.runtime_env());
-    let local = stores.store(metadata.location())?.as_local().cloned();
-    let identity = FileIdentity::new(rules.clone(), local);
-    let newest =
-        NewestMetadata::new(handle.clone(), Arc::clone(task), identity, table.clone(), HashSet::new(), HashSet::new());
-    let mut newest = newest.with_newer(table.clone()).await?;
+    let mut newest = NewestMetadata::of(table, handle, task).await?;
     newest.spare_live_files(&mut files).await?;
-    spare_written_again(&mut files, &stores).await?;
-    let roots = metadata.roots(rules);
+    // What a run has moved before it died is gone and not missing: the move itself finds that out.
+    if !is_quarantine {
+        spare_written_again(&mut files, &stores).await?;
+    }
+    let roots = metadata.roots(PathRules::new(metadata.location()));
     // Whatever the journal says of it: what was permitted to the run was not permitted to whoever finds its journal.
     let mut deletion = DeletionPlan::check(&table.name, files, roots, false, &Limits::default())?;
-    deletion.preview(&stores).await?;
+    if !is_quarantine {
+        deletion.preview(&stores).await?;
+    }
 
     let writer = Writer::new(context);
     let is_late = writer.now_ms.saturating_sub(record.header.began_ms) > COMMIT_IS_LATE_MS;
-    let open = OpenRun::take_up(journal.clone(), run, &record, writer);
+    let open = OpenRun::take_up(journal.clone(), run, &record, noted, writer);
     let task = Arc::clone(task);
     Ok(Some(UnfinishedRun {
+        was_claimed: run.claim.is_some(),
         open,
         deletion,
         newest,
@@ -360,10 +467,6 @@ fn shows_no_commit(metadata: &crate::table::TableMetadata, record: &RunRecord) -
     removed
         .filter_map(|part| serde_json::from_str::<SnapshotId>(&part.json).ok())
         .any(|removed| metadata.snapshot(removed.snapshot_id).is_some())
-}
-
-fn is_unsettled(noted: &NotedStatus) -> bool {
-    matches!(noted.status.as_str(), "planned" | "failed" | "deferred")
 }
 
 /// Spares files that were written again since the run saw them. Local ones are looked at before their delete.

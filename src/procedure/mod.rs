@@ -11,11 +11,13 @@ pub(crate) mod explain_file;
 mod maintain_catalog;
 mod maintenance_log;
 mod outcome;
+mod plan_tables;
 mod quarantine;
 mod recovery;
 pub(crate) mod remove_orphan_files;
 mod restore_snapshots;
 mod shared_location;
+mod snapshot_sizes;
 mod unfinished_runs;
 pub(crate) mod verify_table;
 
@@ -38,7 +40,7 @@ use crate::options::MaintenanceOptions;
 use crate::report::{FileStatus, Output};
 
 /// All procedures, by their canonical names.
-pub(crate) const PROCEDURES: [&dyn Procedure; 12] = [
+pub(crate) const PROCEDURES: [&dyn Procedure; 15] = [
     &expire_snapshots::ExpireSnapshotsProcedure,
     &remove_orphan_files::RemoveOrphanFilesProcedure,
     &maintain_catalog::MaintainCatalogProcedure,
@@ -51,6 +53,9 @@ pub(crate) const PROCEDURES: [&dyn Procedure; 12] = [
     &maintenance_log::MaintenanceLogProcedure,
     &verify_table::VerifyTableProcedure,
     &explain_file::ExplainFileProcedure,
+    &plan_tables::ExpirePlanProcedure,
+    &plan_tables::OrphanFilesProcedure,
+    &snapshot_sizes::SnapshotSizesProcedure,
 ];
 
 /// Finds a procedure by its name, in any case.
@@ -91,7 +96,7 @@ pub(crate) trait BoundCall: Debug + Send + Sync {
 }
 
 /// One argument that a procedure takes.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Parameter {
     /// The canonical name.
     pub name: &'static str,

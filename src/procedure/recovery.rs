@@ -12,6 +12,9 @@ use crate::time::{format_ms, parse_duration};
 /// The table property that names a window.
 const PROPERTY: &str = "maintenance.recovery-window";
 
+/// The longest window.
+const LONGEST_MS: i64 = 100 * 366 * 24 * 60 * 60 * 1000;
+
 /// A time in which what an operation took away can be put back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RecoveryWindow {
@@ -41,6 +44,15 @@ impl RecoveryWindow {
                 None => super::duration_option("recovery_window", &options.recovery_window)?,
             },
         };
+        if ms > LONGEST_MS {
+            return Err(Error::NotAllowed {
+                message: format!(
+                    "a recovery window of {} is longer than 100 years: to keep files for ever, give delete_files => false, or set \
+                     gc.enabled to false",
+                    crate::time::format_duration(ms)
+                ),
+            });
+        }
         if ms > 0 && !options.has_journal()? {
             return Err(Error::NotAllowed {
                 message: "a recovery window needs a journal, and the session option iceberg_maintenance.journal is 'off'. SET \

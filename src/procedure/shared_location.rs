@@ -36,7 +36,7 @@ pub(super) async fn refuse_shared_location(
     let own = metadata.roots(rules.clone());
     let may_matter = |file: &str| own.contains(file) || searched.contains(file);
     let most = MaintenanceOptions::of(task).shared_location_lookups;
-    let neighbours = match handle.neighbours(most, &task.runtime_env(), &may_matter).await {
+    let neighbours = match handle.neighbours(most, &task.runtime_env(), &may_matter, folder.is_some()).await {
         Ok(Some(neighbours)) => neighbours,
         Ok(None) => return Ok(None),
         // Whoever may not list a catalog may well maintain a table of it.

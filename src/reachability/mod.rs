@@ -12,6 +12,7 @@ mod names;
 mod probe;
 mod record;
 mod snapshot_manifests;
+mod spans;
 mod spill;
 
 pub(crate) use identity::{FileIdentity, KnownFiles, OneFile, Sameness};
@@ -24,6 +25,7 @@ pub(crate) use names::{FileNames, FileNamesBuilder};
 pub(crate) use probe::{Candidate, Probe};
 pub(crate) use record::{Reader as RecordReader, Writer as RecordWriter};
 pub(crate) use snapshot_manifests::{SnapshotManifests, SnapshotSet, manifests_of_snapshots};
+pub(crate) use spans::{FileSpans, file_spans};
 
 use crate::catalog::VERSION_HINT;
 use crate::error::Result;

@@ -71,6 +71,8 @@ pub(crate) struct SnapshotManifests {
     pub listed_by: Vec<SnapshotSet>,
     /// Manifests that a snapshot lists more than once, and the snapshot's place.
     pub repeated: Vec<(usize, usize)>,
+    /// Sizes of the manifest lists that were read, by location.
+    pub list_sizes: HashMap<String, u64>,
     /// Manifest lists that are missing or malformed; `index` is the snapshot's place.
     pub unreadable: Vec<Unreadable>,
     /// Snapshots whose summary counts more live files than their manifest list does: it seems to be cut short.
@@ -122,7 +124,9 @@ pub(crate) async fn manifests_of_snapshots(
     contradicted.sort_unstable();
     contradicted.dedup();
     let unreadable = log.unreadable();
-    Ok(SnapshotManifests { manifests, listed_by, repeated, unreadable, short, contradicted, _memory: memory })
+    let list_sizes = log.list_sizes();
+    let _memory = memory;
+    Ok(SnapshotManifests { manifests, listed_by, repeated, list_sizes, unreadable, short, contradicted, _memory })
 }
 
 #[cfg(test)]

@@ -1,10 +1,13 @@
 //! What the fuzz targets ask of manifests and manifest lists.
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use super::entries::{EntryFields, EntryFile, EntryShape, Inherited};
 use super::manifest::{EntryColumns, ManifestFile};
 use super::manifest_list::{KnownEntries, decode_new_entries, promised_entries};
 use crate::error::Result;
+use crate::table::{PartitionType, ResultType};
 
 /// Decodes a manifest list, and the same one again.
 ///
@@ -21,11 +24,12 @@ pub(crate) fn manifest_list(bytes: &[u8]) {
     assert_eq!(live, live_again);
 }
 
-/// Decodes a manifest: as a whole, in parts, and its live entries alone.
+/// Decodes a manifest: as a whole, in parts, and its live entries alone; and with all of its fields.
 ///
 /// # Panics
 /// When these disagree, and when there are more or fewer rows than entries.
 pub(crate) fn manifest(bytes: &[u8]) {
+    entries(bytes);
     // What a file inflates to is counted once it is opened, so each time it is opened anew.
     let open = || ManifestFile::open_like("manifest", bytes, EntryColumns::WithReferences, []);
     let Ok(manifest) = open() else { return };
@@ -48,6 +52,38 @@ pub(crate) fn manifest(bytes: &[u8]) {
         (Err(_), Err(_), Err(_)) => {}
         (whole, live, parts) => panic!("whole: {whole:?}, live: {live:?}, parts: {parts:?}"),
     }
+}
+
+/// Decodes a manifest with all of its fields, with none of them, and its live entries alone.
+///
+/// # Panics
+/// When these disagree with each other or with how manifests are read to tell which files are live.
+fn entries(bytes: &[u8]) {
+    let partition = PartitionType::new([
+        (1000, "any", ResultType::Unknown),
+        (1001, "decimal", ResultType::Decimal { precision: 9, scale: 2 }),
+        (1002, "fixed", ResultType::Fixed(4)),
+        (1003, "int", ResultType::Int),
+    ]);
+    let inherited = Inherited { first_row_id: Some(1000), ..Inherited::default() };
+    let decode = |fields, live_only| {
+        let shape = Arc::new(EntryShape::new(partition.clone(), fields, live_only));
+        let file = EntryFile::open_like("manifest", bytes, &shape, inherited, [])?;
+        let mut rows = 0;
+        let counts = file.decode(file.blocks(), |batch, _| {
+            rows += batch.num_rows() as u64;
+            Ok(())
+        })?;
+        Ok::<_, crate::error::Error>((rows, counts))
+    };
+    let Ok((rows, counts)) = decode(EntryFields::ALL, false) else { return };
+    assert_eq!(rows, counts.iter().sum::<u64>(), "a row for each entry");
+    let or_panic = |decoded: Result<(u64, [u64; 3])>| decoded.unwrap_or_else(|why| panic!("{why}"));
+    assert_eq!(or_panic(decode(EntryFields::default(), false)), (rows, counts), "without any field");
+    assert_eq!(or_panic(decode(EntryFields::ALL, true)), (counts[0] + counts[1], counts), "live ones");
+    let usual = ManifestFile::open_like("manifest", bytes, EntryColumns::WithReferences, []);
+    let usual = usual.and_then(|manifest| self::decode(&manifest, manifest.blocks(), false));
+    assert_eq!(or_panic(usual), (rows, counts), "as liveness is read");
 }
 
 /// How many records a file of this size may have at most.

@@ -2,7 +2,7 @@
 //!
 //! A manifest list (one per snapshot) names manifests; a manifest names data files and delete files. Both are Avro files,
 //! decoded here straight to record batches with only the columns that maintenance decides on (table spec, sections
-//! "Manifest Lists" and "Manifests").
+//! "Manifest Lists" and "Manifests"). [`entries`] decodes any other field of a manifest, for those who want to look.
 //!
 //! What comes out is complete or it is an error: a file is decoded to its last byte and checked against the counts that
 //! its manifest list recorded before any of its rows are handed on, and no entry is dropped because something in it was
@@ -15,6 +15,8 @@ mod avro;
 #[cfg(feature = "benches")]
 pub(crate) mod benches;
 mod columns;
+#[allow(dead_code, reason = "for the metadata tables")]
+mod entries;
 mod exec;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
@@ -23,6 +25,10 @@ mod manifest_list;
 #[cfg(test)]
 mod testing;
 
+#[allow(unused_imports, reason = "for the metadata tables")]
+pub(crate) use entries::{EntryField, EntryFields, Inherited, entry_schema, partition_fields, projected_entry_schema};
+#[allow(unused_imports, reason = "for the metadata tables")]
+pub(crate) use exec::{EntryManifest, EntryScan, EntryScanExec};
 pub(crate) use exec::{
     ManifestListRef, ManifestListScanExec, ManifestRef, ManifestScanExec, OnUnreadable, ScanLog, ScanWork, Unreadable,
     collect_partitioned,

@@ -138,6 +138,34 @@ impl Stores {
     }
 }
 
+/// Those of the files that don't exist.
+///
+/// # Errors
+/// When a store can't be asked.
+pub(crate) async fn files_gone(files: &[String], stores: &Stores) -> Result<Vec<String>> {
+    let mut by_store: Vec<(Store, Location, Vec<&String>)> = vec![];
+    let mut gone = vec![];
+    for file in files {
+        let Ok(location) = Location::parse(file) else {
+            gone.push(file.clone());
+            continue;
+        };
+        let same = |(_, first, _): &(Store, Location, Vec<&String>)| {
+            first.scheme() == location.scheme() && first.authority() == location.authority()
+        };
+        match by_store.iter().position(same) {
+            Some(at) => by_store[at].2.push(file),
+            None => by_store.push((stores.store(&location)?, location, vec![file])),
+        }
+    }
+    for (store, _, files) in by_store {
+        let paths = files.iter().filter_map(|file| Some(Location::parse(file).ok()?.path().to_string())).collect();
+        let looks = store.look_at(paths).await?;
+        gone.extend(files.into_iter().zip(looks).filter(|(_, look)| look.is_none()).map(|(file, _)| file.clone()));
+    }
+    Ok(gone)
+}
+
 impl Store {
     pub(crate) fn kind(&self) -> &StoreKind {
         &self.kind

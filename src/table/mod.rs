@@ -4,6 +4,8 @@ mod change;
 mod document;
 pub(crate) mod location;
 mod metadata;
+#[allow(dead_code, reason = "for the metadata tables")]
+mod partitioning;
 mod parts;
 mod properties;
 mod summary;
@@ -16,7 +18,8 @@ pub(crate) use metadata::TableIdentity;
 pub use metadata::{
     MAIN_BRANCH, MetadataLogEntry, RefKind, Snapshot, SnapshotLogEntry, SnapshotRef, StatisticsFile, TableMetadata,
 };
+pub(crate) use partitioning::{PartitionType, PartitionTypeField, ResultType};
 pub use parts::MetadataPart;
-pub(crate) use parts::{parts_to_restore, removed_parts};
+pub(crate) use parts::{parts_to_restore, removed_parts, taken_id};
 pub use properties::{DEFAULT_MAX_SNAPSHOT_AGE_MS, Properties};
 pub use summary::SnapshotSummary;

@@ -88,6 +88,26 @@ pub(crate) fn parts_to_restore(parts: &[MetadataPart], base: &TableMetadata) -> 
     parts.iter().filter(goes_back).cloned().collect()
 }
 
+/// A schema or partition spec that was taken out and whose id is another one's in `base`, in words.
+pub(crate) fn taken_id(parts: &[MetadataPart], base: &TableMetadata) -> Option<String> {
+    for (field, what) in [("schemas", "schema"), ("partition-specs", "partition spec")] {
+        let there: Vec<&RawValue> = base.document().elements(field).ok().flatten().unwrap_or_default();
+        for part in parts.iter().filter(|part| part.field == field) {
+            let id = if field == "schemas" { part.schema_id() } else { part.spec_id() };
+            let value = |json: &str| serde_json::from_str::<serde_json::Value>(json).ok();
+            let is_other = |element: &&&RawValue| {
+                let part_there = MetadataPart { field: field.into(), name: None, json: element.get().into() };
+                let id_there = if field == "schemas" { part_there.schema_id() } else { part_there.spec_id() };
+                id_there == id && value(element.get()) != value(&part.json)
+            };
+            if there.iter().any(|element| is_other(&element)) {
+                return Some(format!("{what} {}", id.map_or_else(|| "without an id".into(), |id| id.to_string())));
+            }
+        }
+    }
+    None
+}
+
 /// Puts parts into a document: elements of lists before those that are there, because they were there before them.
 pub(super) fn put_in(parts: &[MetadataPart], document: &mut Document) -> serde_json::Result<()> {
     for field in LISTS {

@@ -18,6 +18,8 @@ pub struct SnapshotSummary {
     pub total_data_files: Option<i64>,
     /// How many delete files the snapshot has, if the writer noted a number.
     pub total_delete_files: Option<i64>,
+    /// How many bytes the snapshot's data and delete files have, if the writer noted a number.
+    pub total_files_size: Option<i64>,
     /// How many bytes the files have that the snapshot added, if the writer noted a number.
     pub added_files_size: Option<i64>,
     /// How many bytes the files have that the snapshot removed, if the writer noted a number.
@@ -49,6 +51,7 @@ impl<'de> Deserialize<'de> for SnapshotSummary {
                         "operation" => summary.operation = fields.next_value()?,
                         "total-data-files" => summary.total_data_files = fields.next_value::<Count>()?.0,
                         "total-delete-files" => summary.total_delete_files = fields.next_value::<Count>()?.0,
+                        "total-files-size" => summary.total_files_size = fields.next_value::<Count>()?.0,
                         "added-files-size" => summary.added_files_size = fields.next_value::<Count>()?.0,
                         "removed-files-size" => summary.removed_files_size = fields.next_value::<Count>()?.0,
                         "flink.job-id" => summary.flink_job_id = fields.next_value::<Text>()?.0,

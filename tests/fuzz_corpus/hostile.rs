@@ -11,7 +11,7 @@ const LEVELS: usize = 100_000;
 pub fn inputs(target: &str, corpus: &Inputs) -> Inputs {
     match target {
         "metadata" => metadata(),
-        "manifest" => avro(MANIFEST, ENTRY, corpus),
+        "manifest" => [avro(MANIFEST, ENTRY, corpus), full_manifests()].concat(),
         "manifest_list" => avro(LIST, LIST_ENTRY, corpus),
         "sql" => sql(),
         "paths" => paths(),
@@ -78,6 +78,45 @@ fn metadata() -> Inputs {
 const MANIFEST: &str = r#"{"type":"record","name":"e","fields":[{"name":"status","type":"int","field-id":0},
     {"name":"data_file","field-id":2,"type":{"type":"record","name":"f","fields":[
         {"name":"file_path","type":"string","field-id":100}REST]}}]}"#;
+/// The same with all that an entry must have, and maps and lists of values that take a byte each.
+const FULL_MANIFEST: &str = r#"{"type":"record","name":"e","fields":[{"name":"status","type":"int","field-id":0},
+    {"name":"data_file","field-id":2,"type":{"type":"record","name":"f","fields":[
+        {"name":"file_path","type":"string","field-id":100},{"name":"file_format","type":"string","field-id":101},
+        {"name":"partition","field-id":102,"type":{"type":"record","name":"p","fields":[
+            {"name":"any","type":"bytes","field-id":1000},{"name":"decimal","type":"bytes","field-id":1001}]}},
+        {"name":"record_count","type":"long","field-id":103},{"name":"file_size_in_bytes","type":"long","field-id":104},
+        {"name":"column_sizes","field-id":108,"type":{"type":"array","items":{"type":"record","name":"s","fields":[
+            {"name":"key","type":"int","field-id":117},{"name":"value","type":"long","field-id":118}]}}},
+        {"name":"lower_bounds","field-id":125,"type":{"type":"array","items":{"type":"record","name":"b","fields":[
+            {"name":"key","type":"int","field-id":126},{"name":"value","type":"bytes","field-id":127}]}}},
+        {"name":"split_offsets","field-id":132,"type":{"type":"array","items":"long"}},
+        {"name":"equality_ids","field-id":135,"type":{"type":"array","items":"int"}}]}}]}"#;
+
+/// An entry of it with so many items in each map and list. `count`: how many its blocks of items say they have.
+fn full_entry(items: usize, count: i64) -> Vec<u8> {
+    let block = |bytes_each: usize| [long(count), vec![0; items * bytes_each], long(0)].concat();
+    let ahead = [&[2, 2, b'p', 0][..], &bytes(b"any"), &bytes(&[1]), &[2, 2]].concat();
+    [ahead, block(2), block(2), block(1), block(1)].concat()
+}
+
+fn full_manifests() -> Inputs {
+    let file = |codec: &str, entries: i64, data: Vec<u8>| container(FULL_MANIFEST, codec, &[(entries, data)]);
+    let million = full_entry(1 << 20, 1 << 20);
+    let few = full_entry(1, 1);
+    let mut inputs = vec![
+        named("an entry with a million items", file("null", 1, million.clone())),
+        named("a bomb of entries with a million items", file("deflate", 9, deflated(&million, 9))),
+        named("a bomb of entries with an item", file("deflate", 100_000, deflated(&few.repeat(1000), 100))),
+        named("an entry with more items", file("null", 1, full_entry(1 << 21, 1 << 21))),
+        named("a bomb of items", file("deflate", 1, deflated(&full_entry(10 << 20, 10 << 20), 1))),
+    ];
+    for promised in [i64::MAX, i64::MIN, 1 << 40, -1, 2] {
+        inputs
+            .push(named(format!("an entry that promises {promised} items"), file("null", 1, full_entry(1, promised))));
+    }
+    inputs
+}
+
 /// Status 1 and the path `p`.
 const ENTRY: &[u8] = &[2, 2, b'p'];
 

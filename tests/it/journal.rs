@@ -609,17 +609,32 @@ async fn a_run_that_is_being_deleted_can_not_be_put_back_and_the_other_way_round
     scene.run_at(NOW_MS, "expire_snapshots", ", deferred => '1 day'").await;
     let run = text(&scene.log(NOW_MS, "").await[0], "run").to_string();
     let claim = scene.journal().join(format!("{run}.claim"));
-    fs::write(&claim, "purge").unwrap();
+    let claimed = |kind: &str| format!(r#"{{"claim":"{kind}","token":"theirs","at_ms":{NOW_MS},"run_by":"somebody"}}"#);
+    fs::write(&claim, claimed("purge")).unwrap();
     let before = (scene.files(), scene.journal_files());
     let more = format!(", run => '{run}'");
     let error = scene.at(NOW_MS).run(&scene.call("restore_snapshots", &more)).await.unwrap_err();
-    assert!(error.contains("are being deleted"), "{error}");
+    assert!(error.contains("are being deleted") && error.contains("somebody"), "{error}");
+    assert!(error.contains(claim.to_str().unwrap()), "the way out: {error}");
     assert_eq!((scene.files(), scene.journal_files()), before);
-    fs::write(&claim, "restore").unwrap();
-    let due = NOW_MS + 2 * DAY_MS;
-    assert_eq!(scene.run_at(due, "purge_deferred_files", "").await["deleted_files_count"], 0);
+    fs::write(&claim, claimed("restore")).unwrap();
+    let soon = NOW_MS + 60_000;
+    let purge = ", ignore_window => true";
+    assert_eq!(scene.run_at(soon, "purge_deferred_files", purge).await["deleted_files_count"], 0);
+    // Orphans go from a table of which no snapshots are being put back.
+    fs::write(scene.folder.join("data/stray.parquet"), "x").unwrap();
+    set_modified(&scene.folder.join("data/stray.parquet"), u64::try_from(BEGIN_MS).unwrap());
+    let error = scene.at(soon).run(&scene.call("remove_orphan_files", "")).await.unwrap_err();
+    assert!(error.contains("are being put back"), "{error}");
     assert!(scene.gone().is_empty());
-    assert_eq!(scene.run_at(due, "restore_snapshots", &more).await["restored_snapshots_count"], 2);
+    // Whoever calls the same again takes the claim over, and gives it back at the end.
+    assert_eq!(scene.run_at(soon, "restore_snapshots", &more).await["restored_snapshots_count"], 2);
+    assert!(!claim.exists());
+    // A claim is nobody's any more after a day.
+    scene.run_at(soon, "expire_snapshots", ", deferred => '1 day'").await;
+    fs::write(&claim, claimed("restore")).unwrap();
+    let due = NOW_MS + 3 * DAY_MS;
+    assert_eq!(scene.run_at(due, "purge_deferred_files", "").await["deleted_files_count"], 4);
 }
 
 #[tokio::test]

@@ -218,7 +218,7 @@ async fn a_catalog_that_tells_where_tables_are_loads_only_those_that_may_matter(
     let mut loads = [0; 2];
     for (tells, loads) in [false, true].into_iter().zip(&mut loads) {
         let (session, catalog) = scene.session(&names, |catalog| catalog.tells = tells);
-        session.metrics(&with(CALLS[1], "dry_run => true")).await.unwrap();
+        session.metrics(&with(CALLS[0], "dry_run => true")).await.unwrap();
         *loads = catalog.loads.load(Ordering::Relaxed);
     }
     assert_eq!(loads[0], loads[1] + 2);
@@ -232,10 +232,12 @@ async fn a_table_whose_data_lies_in_the_searched_folder_stops_the_search() {
     scene.table("v", "v", |history| {
         history.table_mut().property("write.data.path", &inside);
     });
-    let (session, _) = scene.session(&[("db", "t", "t"), ("db", "v", "v")], |_| {});
-    let error = session.metrics(CALLS[1]).await.unwrap_err().to_string();
-    assert!(error.contains("db.v") && error.contains(&inside), "{error}");
-    session.metrics(CALLS[0]).await.unwrap();
+    for tells in [false, true] {
+        let (session, _) = scene.session(&[("db", "t", "t"), ("db", "v", "v")], |catalog| catalog.tells = tells);
+        let error = session.metrics(CALLS[1]).await.unwrap_err().to_string();
+        assert!(error.contains("db.v") && error.contains(&inside), "{error}");
+        session.metrics(&with(CALLS[0], "dry_run => true")).await.unwrap();
+    }
 }
 
 #[tokio::test]
@@ -267,6 +269,30 @@ async fn what_a_run_left_stays_where_a_second_name_came_since() {
     catalog.tables.lock().unwrap().push((name("old", "copy"), scene.root.join("t").to_str().unwrap().into()));
     let before = disk(&scene.root);
     let purge = "CALL own.system.purge_deferred_files(table => 'db.t', ignore_window => true)";
+    let error = session.metrics(purge).await.unwrap_err().to_string();
+    assert!(error.contains("old.copy"), "{error}");
+    unchanged(purge, &before, &disk(&scene.root)).unwrap();
+    // Nor does a run that has nothing else to do.
+    let due = Session::with(
+        Maintenance::builder().clock(Arc::new(FixedClock(NOW_MS + 2 * DAY_MS))).catalog("own", catalog.clone()),
+    );
+    for call in CALLS {
+        let error = due.metrics(call).await.unwrap_err().to_string();
+        assert!(error.contains("old.copy"), "{call}: {error}");
+    }
+    unchanged("on the way", &before, &disk(&scene.root)).unwrap();
+    let purged = session.metrics(&with(purge, "shared_location => true")).await.unwrap();
+    assert!(purged["deleted_files_count"] > 0, "{purged:?}");
+}
+
+#[tokio::test]
+async fn what_is_in_quarantine_stays_where_a_second_name_came_since() {
+    let scene = Scene::new();
+    let (session, catalog) = scene.session(&[("db", "t", "t")], |_| {});
+    session.metrics(&with(CALLS[0], "quarantine => true")).await.unwrap();
+    catalog.tables.lock().unwrap().push((name("old", "copy"), scene.root.join("t").to_str().unwrap().into()));
+    let before = disk(&scene.root);
+    let purge = "CALL own.system.purge_quarantined_files(table => 'db.t', older_than => now())";
     let error = session.metrics(purge).await.unwrap_err().to_string();
     assert!(error.contains("old.copy"), "{error}");
     unchanged(purge, &before, &disk(&scene.root)).unwrap();

@@ -141,7 +141,7 @@ impl Writer {
 }
 
 /// Commits an edit of the newest metadata, as any writer does: the next version, then the hint.
-fn commit_edit(folder: &Path, edit: &dyn Fn(&mut Value)) {
+pub fn commit_edit(folder: &Path, edit: &dyn Fn(&mut Value)) {
     let newest = Table::read(Path::new("/"), folder.to_str().unwrap());
     let name = newest.metadata_path.rsplit('/').next().unwrap();
     let version: u32 = name.trim_start_matches('v').trim_end_matches(".metadata.json").parse().unwrap();

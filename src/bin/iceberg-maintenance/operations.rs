@@ -26,7 +26,7 @@ struct Help {
     examples: &'static str,
 }
 
-const HELP: [Help; 12] = [
+const HELP: [Help; 15] = [
     Help {
         procedure: "expire_snapshots",
         about: "Expire old snapshots, and delete the files that only they needed",
@@ -144,6 +144,34 @@ Examples:
 Examples:
   iceberg-maintenance maintenance-log /data/orders
   iceberg-maintenance maintenance-log /data/orders --output files --run 20260131T120000000Z-0123abcd",
+    },
+    Help {
+        procedure: "iceberg_expire_plan",
+        about: "Show for each snapshot, ref or file what an expiry would do, and by which rule",
+        acts: false,
+        positional: None,
+        examples: "\
+Examples:
+  iceberg-maintenance iceberg-expire-plan /data/orders --older-than 7d
+  iceberg-maintenance iceberg-expire-plan /data/orders --output files --format csv",
+    },
+    Help {
+        procedure: "iceberg_orphan_files",
+        about: "Show the files that nothing names, with their sizes and ages",
+        acts: false,
+        positional: None,
+        examples: "\
+Examples:
+  iceberg-maintenance iceberg-orphan-files /data/orders --older-than 10d",
+    },
+    Help {
+        procedure: "snapshot_sizes",
+        about: "Show what each snapshot holds alone, and what expiring everything up to it would free",
+        acts: false,
+        positional: None,
+        examples: "\
+Examples:
+  iceberg-maintenance snapshot-sizes /data/orders",
     },
     Help {
         procedure: "verify_table",

@@ -20,6 +20,7 @@ use crate::journal::PlanFile;
 use crate::maintenance::RunContext;
 use crate::options::MaintenanceOptions;
 use crate::report::{Operation, Output, Report};
+use crate::time::format_duration;
 
 /// The procedure as SQL sees it.
 #[derive(Debug)]
@@ -32,6 +33,7 @@ struct ExecutePlanCall {
     output: Output,
     dry_run: bool,
     verify: bool,
+    ignore_floor: bool,
     described: String,
 }
 
@@ -54,6 +56,7 @@ impl Procedure for ExecutePlanProcedure {
             output: arguments.output(),
             dry_run: arguments.boolean("dry_run").unwrap_or(false),
             verify: arguments.boolean("verify").unwrap_or(false),
+            ignore_floor: arguments.boolean("ignore_floor").unwrap_or(false),
             described: arguments.describe(),
         }))
     }
@@ -89,6 +92,7 @@ impl BoundCall for ExecutePlanCall {
 
 impl ExecutePlanCall {
     async fn execute(&self, plan: &PlanFile, handle: &TableHandle, context: &RunContext) -> Result<Report> {
+        self.refuse_future(plan.planned_at_ms(), context)?;
         match plan.operation() {
             Operation::ExpireSnapshots => {
                 let planned: ExpireSnapshots = plan.options()?;
@@ -103,6 +107,7 @@ impl ExecutePlanCall {
             }
             Operation::RemoveOrphanFiles => {
                 let planned: RemoveOrphanFiles = plan.options()?;
+                self.refuse_young_cutoff(planned.cutoff_ms, context)?;
                 // Which files are old enough was decided then; windows begin now.
                 let options = RemoveOrphanFiles { now_ms: context.maintenance.now_ms(), ..planned };
                 let plan = remove_orphan_files::plan(handle.clone(), &options, Some(plan), context).await?;
@@ -120,6 +125,40 @@ impl ExecutePlanCall {
     }
 }
 
+impl ExecutePlanCall {
+    /// A plan from the future was made by a wrong clock, or by hand.
+    fn refuse_future(&self, planned_at_ms: i64, context: &RunContext) -> Result<()> {
+        const TOLERATED_MS: i64 = 15 * 60 * 1000;
+        let ahead_ms = planned_at_ms.saturating_sub(context.maintenance.now_ms());
+        match ahead_ms > TOLERATED_MS {
+            false => Ok(()),
+            true => Err(Error::argument(
+                "execute_plan",
+                format!("{} was planned {} in the future: plan again", self.plan, format_duration(ahead_ms)),
+            )),
+        }
+    }
+
+    /// The session's floor holds for stored plans, too.
+    fn refuse_young_cutoff(&self, cutoff_ms: i64, context: &RunContext) -> Result<()> {
+        let option = "remove_orphan_files_min_retention";
+        let floor_ms = super::duration_option(option, &context.options().remove_orphan_files_min_retention)?;
+        let age_ms = context.maintenance.now_ms().saturating_sub(cutoff_ms);
+        match age_ms < 0 || age_ms < floor_ms && !self.ignore_floor {
+            false => Ok(()),
+            true => Err(Error::argument(
+                "execute_plan",
+                format!(
+                    "{} removes files that are younger than the minimum retention configured in the system ({}), session option \
+                     iceberg_maintenance.{option}; if really no write can be running, give ignore_floor => true",
+                    self.plan,
+                    format_duration(floor_ms)
+                ),
+            )),
+        }
+    }
+}
+
 const PARAMETERS: &[Parameter] = &[
     TABLE,
     Parameter {
@@ -132,6 +171,12 @@ const PARAMETERS: &[Parameter] = &[
         ParameterKind::Boolean,
         None,
         "look before and after whether every file that any snapshot needs is there",
+    ),
+    parameter(
+        "ignore_floor",
+        ParameterKind::Boolean,
+        None,
+        "allow a removal of orphans with an age limit below the session's floor",
     ),
     parameter("output", ParameterKind::Choice(&["metrics", "files"]), None, "which rows to return"),
 ];

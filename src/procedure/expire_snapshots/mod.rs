@@ -7,6 +7,7 @@
 mod dead_files;
 mod plan;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,11 +24,10 @@ use super::{Arguments, BoundCall, CallOutcome, Parameter, ParameterKind, Procedu
 use crate::catalog::{CommitOutcome, LoadedTable, TableHandle};
 use crate::deletion::{DeletionOptions, DeletionPlan, NewestMetadata, delete_files};
 use crate::error::{Error, Result};
-use crate::journal::PlanFile;
-use crate::journal::{Finished, OpenRun};
+use crate::journal::{Claim, Claimed, Finished, HeldClaim, OpenRun, PlanFile, Writer};
 use crate::maintenance::RunContext;
 use crate::options::MaintenanceOptions;
-use crate::report::{Operation, Output, Report};
+use crate::report::{Operation, Output, Report, SkipReason};
 use crate::retention::RetentionPolicy;
 use crate::storage::Stores;
 
@@ -56,6 +56,8 @@ pub struct ExpireSnapshots {
     pub no_catalog: bool,
     /// Go on although another table of the same catalog uses the location.
     pub shared_location: bool,
+    /// Go on with a recovery window although the store's clock and the system's are more than 15 minutes apart.
+    pub ignore_clock_difference: bool,
     /// Refuse when a snapshot younger than this (ms) would expire, whichever rule lets it go.
     pub min_retention_ms: i64,
 }
@@ -73,6 +75,7 @@ impl Default for ExpireSnapshots {
             delete_external_files: false,
             no_catalog: false,
             shared_location: false,
+            ignore_clock_difference: false,
             min_retention_ms: 0,
         }
     }
@@ -320,7 +323,17 @@ pub(crate) async fn confirm(
 
 /// Deletes what a committed expiry freed.
 pub(crate) async fn delete(committed: CommittedExpiry, context: &RunContext) -> Result<Report> {
-    let CommittedExpiry { mut summary, options, task, deletion, mut newest, open } = committed;
+    let CommittedExpiry { mut summary, options, task, mut deletion, mut newest, mut open } = committed;
+    let claim = match claim(&newest.seen().metadata.location().to_string(), open.as_ref(), &mut deletion, context).await
+    {
+        Ok(claim) => claim,
+        Err(why) => {
+            summary.notices.push(format!("the commit is done, but its files stay for now: {why}"));
+            deletion.spare_all_but(&HashSet::new(), SkipReason::AwaitsPurge);
+            open = None;
+            None
+        }
+    };
     let delete_options = DeletionOptions {
         concurrency: options.max_concurrent_deletes.unwrap_or(context.options().max_concurrent_deletes),
         cancellation: context.cancellation.clone(),
@@ -332,7 +345,47 @@ pub(crate) async fn delete(committed: CommittedExpiry, context: &RunContext) -> 
     if let Some(mut open) = open {
         summary.notices.extend(open.note_end(Operation::ExpireSnapshots, &files).await);
     }
+    if let Some(claim) = claim {
+        claim.release().await;
+    }
     Ok(finish_report(&summary, files, false))
+}
+
+/// Claims the files of a run, so that nobody puts snapshots back while they go, and spares what other runs have promised to keep.
+/// `None` where there is no journal, or nothing to delete.
+///
+/// # Errors
+/// In words, why they may not be deleted now.
+async fn claim(
+    table: &str,
+    open: Option<&OpenRun>,
+    deletion: &mut DeletionPlan,
+    context: &RunContext,
+) -> std::result::Result<Option<HeldClaim>, String> {
+    let Some(open) = open.filter(|_| deletion.planned() > 0) else { return Ok(None) };
+    let writer = Writer::new(context);
+    let mut claimed = open.journal().claim(&open.run, Claim::Purge, 0, &writer).await;
+    if claimed.is_err() {
+        // An answer may have been lost: what was written then is our own.
+        claimed = open.journal().claim(&open.run, Claim::Purge, 0, &writer).await;
+    }
+    match claimed {
+        Ok(Claimed::Held(claim)) => {
+            let promised = claim.promised_by_others(table, context.maintenance.now_ms()).await;
+            match promised {
+                Ok(promised) => deletion.spare(&promised, SkipReason::AwaitsPurge),
+                Err(error) => {
+                    claim.release().await;
+                    return Err(error.to_string());
+                }
+            }
+            Ok(Some(claim))
+        }
+        Ok(Claimed::ByAnother(who)) => Err(who),
+        Err(error) => {
+            Err(format!("they could not be claimed ({error}). A later run, or resume_maintenance, deletes them"))
+        }
+    }
 }
 
 /// The procedure as SQL sees it.
@@ -361,47 +414,9 @@ impl Procedure for ExpireSnapshotsProcedure {
     }
 
     fn bind(&self, arguments: Arguments, options: &MaintenanceOptions) -> Result<Arc<dyn BoundCall>> {
-        arguments.exclusive("older_than", "retention_threshold")?;
-        for policy in ["older_than", "retention_threshold", "retain_last"] {
-            arguments.exclusive("snapshot_ids", policy)?;
-            arguments.exclusive("from_timestamp", policy)?;
-        }
-        arguments.exclusive("snapshot_ids", "from_timestamp")?;
-        arguments.exclusive("delete_files", "deferred")?;
-        arguments.exclusive("quarantine", "deferred")?;
-        arguments.exclusive("quarantine", "delete_files")?;
-        // They could not be returned: what the journal says of files elsewhere is not believed.
-        arguments.exclusive("quarantine", "delete_external_files")?;
-        super::require_journal(arguments.boolean("quarantine"), options)?;
-        let threshold = arguments.duration("retention_threshold").map(|ago| arguments.now_ms.saturating_sub(ago));
-        let older_than_ms = arguments.timestamp("older_than").or(threshold);
-        let floor = super::duration_option("expire_snapshots_min_retention", &options.expire_snapshots_min_retention)?;
-        super::require_retention(&arguments, older_than_ms, floor, "expire_snapshots_min_retention")?;
-        let policy = RetentionPolicy {
-            older_than_ms,
-            expire_before_ms: arguments.timestamp("expire_before"),
-            retain_last: arguments.integer("retain_last"),
-            snapshot_ids: arguments.ids("snapshot_ids"),
-            made_between_ms: range(&arguments)?,
-            protected_snapshot_ids: arguments.ids("protected_snapshot_ids").unwrap_or_default(),
-            ignore_streaming_checkpoints: arguments.boolean("ignore_streaming_checkpoints").unwrap_or(false),
-            clean_expired_metadata: arguments.boolean("clean_expired_metadata").unwrap_or(false),
-        };
         Ok(Arc::new(ExpireSnapshotsCall {
             table: arguments.table()?,
-            options: ExpireSnapshots {
-                policy,
-                delete_files: arguments.boolean("delete_files").unwrap_or(true),
-                deferred_ms: arguments.duration("deferred"),
-                quarantine: arguments.boolean("quarantine").unwrap_or(false),
-                max_delete_count: arguments.integer("max_delete_count").map(|n| n.unsigned_abs()),
-                max_delete_fraction: arguments.fraction("max_delete_fraction"),
-                max_concurrent_deletes: super::concurrency(&arguments),
-                delete_external_files: arguments.boolean("delete_external_files").unwrap_or(false),
-                no_catalog: arguments.boolean("no_catalog").unwrap_or(false),
-                shared_location: arguments.boolean("shared_location").unwrap_or(false),
-                min_retention_ms: floor,
-            },
+            options: options_of(&arguments, options)?,
             output: arguments.output(),
             dry_run: arguments.boolean("dry_run").unwrap_or(false),
             verify: arguments.boolean("verify").unwrap_or(false),
@@ -409,6 +424,50 @@ impl Procedure for ExpireSnapshotsProcedure {
             described: arguments.describe(),
         }))
     }
+}
+
+/// The options that the arguments ask for.
+pub(super) fn options_of(arguments: &Arguments, options: &MaintenanceOptions) -> Result<ExpireSnapshots> {
+    arguments.exclusive("older_than", "retention_threshold")?;
+    for policy in ["older_than", "retention_threshold", "retain_last"] {
+        arguments.exclusive("snapshot_ids", policy)?;
+        arguments.exclusive("from_timestamp", policy)?;
+    }
+    arguments.exclusive("snapshot_ids", "from_timestamp")?;
+    arguments.exclusive("delete_files", "deferred")?;
+    arguments.exclusive("quarantine", "deferred")?;
+    arguments.exclusive("quarantine", "delete_files")?;
+    // They could not be returned: what the journal says of files elsewhere is not believed.
+    arguments.exclusive("quarantine", "delete_external_files")?;
+    super::require_journal(arguments.boolean("quarantine"), options)?;
+    let threshold = arguments.duration("retention_threshold").map(|ago| arguments.now_ms.saturating_sub(ago));
+    let older_than_ms = arguments.timestamp("older_than").or(threshold);
+    let floor = super::duration_option("expire_snapshots_min_retention", &options.expire_snapshots_min_retention)?;
+    super::require_retention(arguments, older_than_ms, floor, "expire_snapshots_min_retention")?;
+    let policy = RetentionPolicy {
+        older_than_ms,
+        expire_before_ms: arguments.timestamp("expire_before"),
+        retain_last: arguments.integer("retain_last"),
+        snapshot_ids: arguments.ids("snapshot_ids"),
+        made_between_ms: range(arguments)?,
+        protected_snapshot_ids: arguments.ids("protected_snapshot_ids").unwrap_or_default(),
+        ignore_streaming_checkpoints: arguments.boolean("ignore_streaming_checkpoints").unwrap_or(false),
+        clean_expired_metadata: arguments.boolean("clean_expired_metadata").unwrap_or(false),
+    };
+    Ok(ExpireSnapshots {
+        policy,
+        delete_files: arguments.boolean("delete_files").unwrap_or(true),
+        deferred_ms: arguments.duration("deferred"),
+        quarantine: arguments.boolean("quarantine").unwrap_or(false),
+        max_delete_count: arguments.integer("max_delete_count").map(|n| n.unsigned_abs()),
+        max_delete_fraction: arguments.fraction("max_delete_fraction"),
+        max_concurrent_deletes: super::concurrency(arguments),
+        delete_external_files: arguments.boolean("delete_external_files").unwrap_or(false),
+        no_catalog: arguments.boolean("no_catalog").unwrap_or(false),
+        shared_location: arguments.boolean("shared_location").unwrap_or(false),
+        ignore_clock_difference: arguments.boolean("ignore_clock_difference").unwrap_or(false),
+        min_retention_ms: floor,
+    })
 }
 
 /// Hive's `BETWEEN`: both ends or none.
@@ -453,7 +512,7 @@ impl BoundCall for ExpireSnapshotsCall {
 }
 
 /// Spark's order in `CALL`; the one positional argument of `EXECUTE` is ClickHouse's `expire_before`.
-const PARAMETERS: &[Parameter] = &[
+pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
         aliases: &["table_name"],
         ..parameter("table", ParameterKind::Table, Some(0), "the table: a registered name or a location")
@@ -557,6 +616,12 @@ const PARAMETERS: &[Parameter] = &[
         ParameterKind::Boolean,
         None,
         "go on although another table of the catalog uses the same location",
+    ),
+    parameter(
+        "ignore_clock_difference",
+        ParameterKind::Boolean,
+        None,
+        "with a recovery window: go on although the store's clock and the one here are more than 15 minutes apart",
     ),
     parameter(
         "output",

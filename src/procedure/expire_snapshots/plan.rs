@@ -12,7 +12,7 @@ use super::dead_files::{DeadFileSearch, History};
 use crate::catalog::{LoadedTable, TableCommit, TableHandle, refs_of};
 use crate::deletion::{DeletionPlan, Limits, NewestMetadata, check_limits, remove_journal};
 use crate::error::{Error, Result};
-use crate::journal::{OpenRun, PlanFile, PlannedRun, Unfinished, Writer};
+use crate::journal::{OpenRun, PlanFile, PlannedRun, Unfinished, Writer, refuse_other_clock};
 use crate::maintenance::RunContext;
 use crate::procedure::committing::plan_on_newest;
 use crate::procedure::recovery::RecoveryWindow;
@@ -109,6 +109,16 @@ impl ExpirePlan {
         self.commit.change.is_empty()
     }
 
+    /// The table that the plan was made on.
+    pub(in crate::procedure) fn table(&self) -> &LoadedTable {
+        &self.table
+    }
+
+    /// The session's context with the table's own stores.
+    pub(in crate::procedure) fn task(&self) -> &Arc<TaskContext> {
+        &self.task
+    }
+
     /// The table as its catalog sees it now.
     pub(crate) async fn load_newest(&self) -> Result<LoadedTable> {
         self.handle.load(&self.task.runtime_env()).await
@@ -124,7 +134,11 @@ impl ExpirePlan {
         if !self.options.delete_files {
             return Ok(Unfinished::default());
         }
-        let unfinished = Unfinished::on_the_way(&self.table, &self.handle, context).await?;
+        let unfinished = Unfinished::on_the_way(&self.table, &self.handle, self.options.no_catalog, context).await?;
+        if unfinished.planned() > 0 && self.deletion.planned() == 0 {
+            let permitted = self.options.shared_location;
+            refuse_shared_location(&self.handle, &self.table, None, permitted, &self.task).await?;
+        }
         let limits = Limits { max_delete_count: self.options.max_delete_count, ..Default::default() };
         check_limits(&self.table.name, self.deletion.planned() + unfinished.planned(), &limits)?;
         Ok(unfinished)
@@ -139,7 +153,19 @@ impl ExpirePlan {
             return Ok(());
         }
         self.open = OpenRun::begin(self.as_planned()?, context, &self.task).await?;
-        Ok(())
+        let (Some(open), Some(_), false) = (&self.open, self.until_ms, self.options.ignore_clock_difference) else {
+            return Ok(());
+        };
+        let depends =
+            "when a recovery window ends can't be told. Set the clocks right, or give ignore_clock_difference => true";
+        let refused = refuse_other_clock(&self.table.name, open.clock_difference_ms().await?, depends).err();
+        match refused {
+            None => Ok(()),
+            Some(error) => {
+                self.withdraw().await;
+                Err(error)
+            }
+        }
     }
 
     /// Stores the plan for a later call. Returns where it is.

@@ -1,6 +1,6 @@
 //! What is in quarantine, and what is done with it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::execution::TaskContext;
@@ -11,8 +11,7 @@ use crate::deletion::{DeletionOptions, DeletionPlan, Moves, NewestMetadata, dele
 use crate::error::{Error, Result};
 use crate::journal::{Journal, JournaledRun, OpenRun, Stage, Writer, no_such_run, refuse_other_table};
 use crate::maintenance::RunContext;
-use crate::reachability::FileIdentity;
-use crate::report::{FileOutcome, FileStatus, Operation};
+use crate::report::{FileOutcome, FileStatus, Operation, SkipReason};
 use crate::storage::Stores;
 use crate::table::{Location, PathRules};
 
@@ -81,8 +80,7 @@ async fn checked(
     let record = journal.plan_of(run).await?;
     refuse_other_table(table, &record)?;
     let (_, noted) = journal.outcome_of(run).await?;
-    let rules = PathRules::new(metadata.location());
-    let roots = metadata.roots(rules.clone());
+    let roots = metadata.roots(PathRules::new(metadata.location()));
     let (mut files, mut origins) = (vec![], HashMap::new());
     for (place, file) in record.files.into_iter().enumerate() {
         if noted.get(&place).is_none_or(|noted| noted.status != "quarantined") {
@@ -94,12 +92,15 @@ async fn checked(
         files.push(FileOutcome { path, modified_ms: None, status: FileStatus::Planned, ..file });
     }
     let stores = Stores::new(task.runtime_env());
-    let local = stores.store(metadata.location())?.as_local().cloned();
-    let identity = FileIdentity::new(rules, local);
-    let newest =
-        NewestMetadata::new(handle.clone(), Arc::clone(task), identity, table.clone(), HashSet::new(), HashSet::new());
-    let mut newest = newest.with_newer(table.clone()).await?;
-    newest.spare_live_files(&mut files).await?;
+    let newest = match call.direction {
+        Direction::Back => NewestMetadata::unasked(table, handle, task),
+        Direction::Away => {
+            let mut newest = NewestMetadata::of(table, handle, task).await?;
+            newest.spare_live_files(&mut files).await?;
+            spare_needed_again(&mut files, &origins, &mut newest)?;
+            newest
+        }
+    };
     // Whatever the journal says: nothing comes to lie where the table has no business.
     if call.direction == Direction::Back {
         let leads_out = |file: &&mut FileOutcome| origins.get(&file.path).is_none_or(|(path, _)| !roots.contains(path));
@@ -111,8 +112,24 @@ async fn checked(
     deletion.preview(&stores).await?;
     let header = record.header;
     let record = crate::journal::RunRecord { header, files: vec![], removed: vec![] };
-    let open = OpenRun::take_up(journal.clone(), run, &record, Writer::new(context));
+    let open = OpenRun::take_up(journal.clone(), run, &record, noted, Writer::new(context));
     Ok(QuarantinedRun { open, deletion, newest, origins, task: Arc::clone(task) })
+}
+
+/// Spares copies of files that the newest metadata needs again: they may be the only ones.
+fn spare_needed_again(
+    files: &mut [FileOutcome],
+    origins: &HashMap<String, (String, usize)>,
+    newest: &mut NewestMetadata,
+) -> Result<()> {
+    let original = |file: &FileOutcome| origins.get(&file.path).map(|(path, _)| path.clone()).unwrap_or_default();
+    let mut originals: Vec<FileOutcome> =
+        files.iter().map(|file| FileOutcome { path: original(file), ..file.clone() }).collect();
+    newest.spare_named_by_newest(&mut originals)?;
+    for (file, original) in files.iter_mut().zip(originals) {
+        file.status = original.status;
+    }
+    Ok(())
 }
 
 impl QuarantinedRun {
@@ -134,7 +151,15 @@ impl QuarantinedRun {
         operation: Operation,
         context: &RunContext,
     ) -> Result<Vec<FileOutcome>> {
-        let Self { mut open, deletion, mut newest, origins, task } = self;
+        let Self { mut open, mut deletion, mut newest, origins, task } = self;
+        if direction == Direction::Away {
+            // What was committed since the plan was made.
+            let mut files = deletion.files().to_vec();
+            newest.spare_live_files(&mut files).await?;
+            spare_needed_again(&mut files, &origins, &mut newest)?;
+            let needed = files.into_iter().filter(|file| file.status != FileStatus::Planned).map(|file| file.path);
+            deletion.spare(&needed.collect(), SkipReason::LiveAgain);
+        }
         let moves = match direction {
             Direction::Away => None,
             Direction::Back => {

@@ -9,7 +9,11 @@ use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
 
 use self::content::{Direction, quarantined};
-use super::unfinished_runs::{DRY_RUN, MAX_DELETE_COUNT, OUTPUT, RUN, TABLE, run_argument};
+use super::committing::refuse_unknown_owner;
+use super::shared_location::refuse_shared_location;
+use super::unfinished_runs::{
+    DRY_RUN, MAX_DELETE_COUNT, NO_CATALOG, OUTPUT, RUN, SHARED_LOCATION, TABLE, run_argument,
+};
 use super::{Arguments, BoundCall, CallOutcome, Parameter, ParameterKind, Procedure, parameter, require_gc};
 use crate::deletion::Limits;
 use crate::error::Result;
@@ -36,6 +40,8 @@ struct QuarantineCall {
     limits: Limits,
     output: Output,
     dry_run: bool,
+    no_catalog: bool,
+    shared_location: bool,
     described: String,
 }
 
@@ -52,6 +58,8 @@ impl QuarantineCall {
             },
             output: arguments.output(),
             dry_run: arguments.boolean("dry_run").unwrap_or(false),
+            no_catalog: arguments.boolean("no_catalog").unwrap_or(false),
+            shared_location: arguments.boolean("shared_location").unwrap_or(false),
             described: arguments.describe(),
         })
     }
@@ -126,6 +134,14 @@ impl BoundCall for QuarantineCall {
             require_gc(&table, "purge quarantined files")?;
         }
         let runs = quarantined(&table, &handle, self, &context).await?;
+        let mut notices = table.notices.clone();
+        if self.direction == Direction::Away && !runs.is_empty() {
+            let permitted = self.shared_location;
+            notices.extend(refuse_shared_location(&handle, &table, None, permitted, &context.task).await?);
+            if !self.dry_run {
+                refuse_unknown_owner(&table, self.no_catalog)?;
+            }
+        }
         let mut files: Vec<FileOutcome> = vec![];
         for run in runs {
             files.extend(match self.dry_run {
@@ -134,7 +150,7 @@ impl BoundCall for QuarantineCall {
             });
         }
         let metrics = Metrics { dry_run: self.dry_run, ..Default::default() };
-        let (operation, notices) = (self.operation(), table.notices);
+        let operation = self.operation();
         let mut report = Report { operation, table: table.name, metrics, files: vec![], snapshots: vec![], notices };
         report.metrics.count_files(&files);
         report.files = files;
@@ -150,5 +166,7 @@ const PURGE_PARAMETERS: &[Parameter] = &[
     parameter("older_than", ParameterKind::Timestamp, None, "the files of all runs that began before this"),
     DRY_RUN,
     MAX_DELETE_COUNT,
+    NO_CATALOG,
+    SHARED_LOCATION,
     OUTPUT,
 ];

@@ -14,9 +14,10 @@ use super::listing::{Scope, is_metadata_file};
 use super::references::{References, foreign_table};
 use super::search::Search;
 use crate::catalog::LoadedTable;
+use crate::deletion::is_newer;
 use crate::error::{Error, Result};
 use crate::reachability::{Liveness, NamedBy};
-use crate::report::SkipReason;
+use crate::report::{FileStatus, SkipReason};
 use crate::storage::{FileId, Store, Stores};
 use crate::table::location::split;
 use crate::table::{Location, PathRules, TableIdentity, TableMetadata};
@@ -225,6 +226,53 @@ fn some_of(files: &[(&String, bool)]) -> String {
         0 => named.join(", "),
         more => format!("{} and {more} more", named.join(", ")),
     }
+}
+
+/// Refuses a list of files that is much older than the table's metadata.
+///
+/// A list is as old as the newest file in it, at least. What was written since is not in it, which is no danger; but a file of an
+/// old list may have been written again, and who made the list may have meant another table.
+pub(super) fn refuse_old_list(table: &LoadedTable, options: &RemoveOrphanFiles, search: &Search) -> Result<()> {
+    let (Some(relation), Some(updated_ms)) = (&options.file_list_view, table.metadata.last_updated_ms()) else {
+        return Ok(());
+    };
+    let newest_ms = search.newest_listed_ms.unwrap_or(i64::MIN);
+    let behind_ms = updated_ms.saturating_sub(newest_ms);
+    if search.orphans.as_slice().is_empty() || behind_ms <= options.max_file_list_age_ms {
+        return Ok(());
+    }
+    Err(Error::Guard {
+        table: table.name.clone(),
+        found: format!(
+            "the newest file in {relation} is {} older than the table's metadata, so the list is old: what it says of files may \
+             not hold any more. Make a new one, or give max_file_list_age => '…' if it is old enough to know",
+            crate::time::format_duration(behind_ms)
+        ),
+    })
+}
+
+/// Spares files of a list that are not any more what the list says: gone, of another size, or written again since.
+///
+/// Local files are looked at before their delete anyway.
+pub(super) async fn spare_changed_since_list(search: &mut Search, store: &Store) -> Result<()> {
+    let orphans = search.orphans.as_mut();
+    if store.as_local().is_some() || orphans.is_empty() {
+        return Ok(());
+    }
+    let looks = store.look_at(orphans.iter().map(|file| split(&file.path).path.to_string()).collect()).await?;
+    for (file, look) in orphans.iter_mut().zip(looks) {
+        file.status = match look {
+            None => FileStatus::Missing,
+            Some(now) if now.modified_ms.zip(file.modified_ms).is_none_or(|(now, then)| is_newer(now, then)) => {
+                FileStatus::Spared(SkipReason::TooYoung)
+            }
+            Some(now) => {
+                file.bytes = Some(now.size);
+                FileStatus::Planned
+            }
+        };
+    }
+    Ok(())
 }
 
 /// Keeps orphans that are a live file under another name: through a link that the listing did not show, or a second mount.

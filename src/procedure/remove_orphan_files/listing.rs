@@ -257,9 +257,12 @@ fn relation_rows(
     let prefix = rules.listed_prefix(rules.prefix(folder.parts()));
     let folder = rules.path(folder.parts());
     let wrong = |message: String| Error::argument("remove_orphan_files", format!("file_list_view: {message}"));
-    let column =
-        |name: &str| batch.column_by_name(name).ok_or_else(|| wrong(format!("the relation has no column {name}")));
-    let (paths, modified) = (column("file_path")?, column("last_modified")?);
+    let found = |names: &[&str]| names.iter().find_map(|name| batch.column_by_name(name));
+    let column = |names: &[&str]| {
+        found(names).ok_or_else(|| wrong(format!("the relation has no column {}", names.join(", or "))))
+    };
+    let paths = column(&["file_path", "path"])?;
+    let modified = column(&["last_modified", "modified", "last_modified_date"])?;
     if !matches!(paths.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) {
         return Err(wrong(format!("Invalid file_path column: {} is not a string", paths.data_type())));
     }
@@ -271,7 +274,8 @@ fn relation_rows(
     // A time without a zone is one of the session's zone; one that doesn't exist there becomes NULL: an unknown age.
     let modified = cast(modified, &DataType::Timestamp(TimeUnit::Millisecond, Some(Arc::clone(zone))))?;
     let modified = modified.as_primitive::<TimestampMillisecondType>();
-    let sizes = batch.column_by_name("file_size").and_then(|sizes| cast(sizes, &DataType::UInt64).ok());
+    let sizes =
+        found(&["file_size", "size", "file_size_in_bytes"]).and_then(|sizes| cast(sizes, &DataType::UInt64).ok());
     let mut rows = Vec::new();
     for row in (0..batch.num_rows()).filter(|row| !paths.is_null(*row)) {
         let location = paths.value(row);

@@ -11,7 +11,6 @@ mod search;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::journal::PlanFile;
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
 use serde::{Deserialize, Serialize};
@@ -22,8 +21,9 @@ pub use plan::OrphanPlan;
 
 use super::{Arguments, BoundCall, CallOutcome, Parameter, ParameterKind, Procedure, parameter};
 use crate::catalog::TableHandle;
-use crate::deletion::{DeletionOptions, delete_files};
-use crate::error::Result;
+use crate::deletion::{DeletionOptions, delete_files, remove_journal};
+use crate::error::{Error, Result};
+use crate::journal::{Claim, Claimed, HeldClaim, OpenRun, PlanFile, Writer};
 use crate::maintenance::RunContext;
 use crate::options::MaintenanceOptions;
 use crate::report::{Operation, Output, Report};
@@ -31,6 +31,9 @@ use crate::table::{PathRules, TableMetadata};
 
 /// `older_than` when it isn't given: 3 days before now.
 pub const DEFAULT_ORPHAN_AGE_MS: i64 = 3 * 24 * 60 * 60 * 1000;
+
+/// `max_file_list_age` when it isn't given: 7 days.
+const DEFAULT_FILE_LIST_AGE_MS: i64 = 7 * 24 * 60 * 60 * 1000;
 
 /// What happens to a listed file whose path is live under another scheme or authority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -55,6 +58,8 @@ pub struct RemoveOrphanFiles {
     pub location: Option<String>,
     /// A relation of the session with `file_path` and `last_modified` to use instead of a listing.
     pub file_list_view: Option<String>,
+    /// Refuse a `file_list_view` whose newest file is older than the table's metadata by more than this, ms.
+    pub max_file_list_age_ms: i64,
     /// Schemes that mean the same: from (a comma-separated list) and to.
     pub equal_schemes: Vec<(String, String)>,
     /// Authorities that mean the same: from (a comma-separated list) and to.
@@ -97,6 +102,7 @@ impl RemoveOrphanFiles {
             now_ms,
             location: None,
             file_list_view: None,
+            max_file_list_age_ms: DEFAULT_FILE_LIST_AGE_MS,
             equal_schemes: vec![],
             equal_authorities: vec![],
             prefix_mismatch_mode: PrefixMismatchMode::default(),
@@ -140,6 +146,10 @@ pub(crate) async fn execute(mut plan: OrphanPlan, context: &RunContext) -> Resul
     let earlier = std::mem::take(&mut plan.unfinished).finish(Operation::RemoveOrphanFiles, context).await?;
     let mut summary = plan.summary();
     let mut open = plan.write_into_journal(context).await?;
+    let claim = match &open {
+        Some(open) if plan.deletion.planned() > 0 => Some(claim(&plan, open, context).await?),
+        _ => None,
+    };
     let OrphanPlan { deletion, mut newest, max_concurrent_deletes, task, quarantine, .. } = plan;
     let options = DeletionOptions {
         concurrency: max_concurrent_deletes.unwrap_or(context.options().max_concurrent_deletes),
@@ -152,9 +162,26 @@ pub(crate) async fn execute(mut plan: OrphanPlan, context: &RunContext) -> Resul
     if let Some(open) = &mut open {
         summary.notices.extend(open.note_end(Operation::RemoveOrphanFiles, &files).await);
     }
+    if let Some(claim) = claim {
+        claim.release().await;
+    }
     let mut report = summary.report(files, false);
     report.absorb(earlier);
     Ok(report)
+}
+
+/// Claims the run, so that nobody puts snapshots back while files go that these may need.
+///
+/// # Errors
+/// [`Error::Conflict`] where somebody does. The run is then taken out of the journal.
+async fn claim(plan: &OrphanPlan, open: &OpenRun, context: &RunContext) -> Result<HeldClaim> {
+    let error = match open.journal().claim(&open.run, Claim::Purge, 0, &Writer::new(context)).await {
+        Ok(Claimed::Held(claim)) => return Ok(claim),
+        Ok(Claimed::ByAnother(why)) => Error::Conflict { table: plan.newest.seen().name.clone(), attempts: 1, why },
+        Err(error) => error,
+    };
+    remove_journal(open.journal(), &[open.as_journaled()]).await;
+    Err(error)
 }
 
 /// The procedure as SQL sees it.
@@ -183,33 +210,9 @@ impl Procedure for RemoveOrphanFilesProcedure {
     }
 
     fn bind(&self, arguments: Arguments, options: &MaintenanceOptions) -> Result<Arc<dyn BoundCall>> {
-        arguments.exclusive("quarantine", "deferred")?;
-        super::require_journal(arguments.boolean("quarantine"), options)?;
         Ok(Arc::new(RemoveOrphanFilesCall {
             table: arguments.table()?,
-            options: RemoveOrphanFiles {
-                location: arguments.text("location"),
-                file_list_view: arguments.text("file_list_view"),
-                equal_schemes: arguments.map("equal_schemes").unwrap_or_default(),
-                equal_authorities: arguments.map("equal_authorities").unwrap_or_default(),
-                prefix_mismatch_mode: match arguments.text("prefix_mismatch_mode").as_deref() {
-                    Some("IGNORE") => PrefixMismatchMode::Ignore,
-                    Some("DELETE") => PrefixMismatchMode::Delete,
-                    _ => PrefixMismatchMode::Error,
-                },
-                max_delete_count: arguments.integer("max_delete_count").map(|n| n.unsigned_abs()),
-                max_delete_fraction: arguments.fraction("max_delete_fraction"),
-                max_concurrent_deletes: super::concurrency(&arguments),
-                deferred_ms: arguments.duration("deferred"),
-                quarantine: arguments.boolean("quarantine").unwrap_or(false),
-                allow_missing_files: arguments.boolean("allow_missing_files").unwrap_or(false),
-                exclusive_location: arguments.boolean("exclusive_location").unwrap_or(false),
-                no_catalog: arguments.boolean("no_catalog").unwrap_or(false),
-                shared_location: arguments.boolean("shared_location").unwrap_or(false),
-                ignore_clock_difference: arguments.boolean("ignore_clock_difference").unwrap_or(false),
-                include_foreign: arguments.boolean("include_foreign").unwrap_or(false),
-                ..RemoveOrphanFiles::older_than(cutoff(&arguments, options)?, arguments.now_ms)
-            },
+            options: options_of(&arguments, options)?,
             output: arguments.output(),
             dry_run: arguments.boolean("dry_run").unwrap_or(false),
             verify: arguments.boolean("verify").unwrap_or(false),
@@ -217,6 +220,36 @@ impl Procedure for RemoveOrphanFilesProcedure {
             described: arguments.describe(),
         }))
     }
+}
+
+/// The options that the arguments ask for.
+pub(super) fn options_of(arguments: &Arguments, options: &MaintenanceOptions) -> Result<RemoveOrphanFiles> {
+    arguments.exclusive("quarantine", "deferred")?;
+    super::require_journal(arguments.boolean("quarantine"), options)?;
+    Ok(RemoveOrphanFiles {
+        location: arguments.text("location"),
+        file_list_view: arguments.text("file_list_view"),
+        max_file_list_age_ms: arguments.duration("max_file_list_age").unwrap_or(DEFAULT_FILE_LIST_AGE_MS),
+        equal_schemes: arguments.map("equal_schemes").unwrap_or_default(),
+        equal_authorities: arguments.map("equal_authorities").unwrap_or_default(),
+        prefix_mismatch_mode: match arguments.text("prefix_mismatch_mode").as_deref() {
+            Some("IGNORE") => PrefixMismatchMode::Ignore,
+            Some("DELETE") => PrefixMismatchMode::Delete,
+            _ => PrefixMismatchMode::Error,
+        },
+        max_delete_count: arguments.integer("max_delete_count").map(|n| n.unsigned_abs()),
+        max_delete_fraction: arguments.fraction("max_delete_fraction"),
+        max_concurrent_deletes: super::concurrency(arguments),
+        deferred_ms: arguments.duration("deferred"),
+        quarantine: arguments.boolean("quarantine").unwrap_or(false),
+        allow_missing_files: arguments.boolean("allow_missing_files").unwrap_or(false),
+        exclusive_location: arguments.boolean("exclusive_location").unwrap_or(false),
+        no_catalog: arguments.boolean("no_catalog").unwrap_or(false),
+        shared_location: arguments.boolean("shared_location").unwrap_or(false),
+        ignore_clock_difference: arguments.boolean("ignore_clock_difference").unwrap_or(false),
+        include_foreign: arguments.boolean("include_foreign").unwrap_or(false),
+        ..RemoveOrphanFiles::older_than(cutoff(arguments, options)?, arguments.now_ms)
+    })
 }
 
 /// The age limit of a call: in the past, and not closer to now than the floor unless the call says so.
@@ -284,7 +317,7 @@ impl BoundCall for RemoveOrphanFilesCall {
 }
 
 /// Spark's order in `CALL`; ClickHouse's and StarRocks' in `EXECUTE`.
-const PARAMETERS: &[Parameter] = &[
+pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter {
         aliases: &["table_name"],
         ..parameter("table", ParameterKind::Table, Some(0), "the table: a registered name or a location")
@@ -317,6 +350,12 @@ const PARAMETERS: &[Parameter] = &[
             "a relation with file_path and last_modified to use instead of a listing",
         )
     },
+    parameter(
+        "max_file_list_age",
+        ParameterKind::Duration,
+        None,
+        "refuse a file_list_view whose newest file is older than the table's metadata by more than this; 7 days by default",
+    ),
     parameter("equal_schemes", ParameterKind::Map, Some(6), "schemes that mean the same, as a map or 'a,b=>c'"),
     parameter("equal_authorities", ParameterKind::Map, Some(7), "authorities that mean the same, as a map or 'a,b=>c'"),
     parameter(

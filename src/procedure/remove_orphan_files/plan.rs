@@ -11,7 +11,9 @@ use futures::FutureExt;
 use serde::Serialize;
 
 use super::RemoveOrphanFiles;
-use super::guards::{keep_files_with_other_names, refuse_foreign_tables, refuse_unshown_files};
+use super::guards::{
+    keep_files_with_other_names, refuse_foreign_tables, refuse_old_list, refuse_unshown_files, spare_changed_since_list,
+};
 use super::listing::{HiddenNames, Scope, listed_files, relation_files};
 use super::recoverable::Recoverable;
 use super::references::References;
@@ -19,7 +21,7 @@ use super::search::Search;
 use crate::catalog::{LoadedTable, Ownership, TableHandle};
 use crate::deletion::{DeletionPlan, Limits, NewestMetadata, check_limits, remove_journal};
 use crate::error::{Error, Result};
-use crate::journal::{JournalFiles, OpenRun, PlanFile, PlannedRun, Unfinished, Writer};
+use crate::journal::{JournalFiles, OpenRun, PlanFile, PlannedRun, Unfinished, Writer, refuse_other_clock};
 use crate::maintenance::RunContext;
 use crate::procedure::committing::plan_on_newest;
 use crate::procedure::recovery::RecoveryWindow;
@@ -29,9 +31,6 @@ use crate::reachability::FileIdentity;
 use crate::report::{FileOutcome, FileStatus, Metrics, Operation, Report, SkipReason, as_quarantined};
 use crate::storage::{ListingMode, Stores};
 use crate::table::{Location, PathRules, Root, Roots, TableMetadata};
-
-/// Clocks that are further apart than this are wrong.
-const MAX_CLOCK_DIFFERENCE_MS: i64 = 15 * 60 * 1000;
 
 /// A planned removal of orphans. Making one changes nothing; it can be looked at, serialised, executed or thrown away.
 #[derive(Debug)]
@@ -99,20 +98,18 @@ impl OrphanPlan {
             return Ok(None);
         }
         let Some(open) = OpenRun::begin(self.as_planned(), context, &self.task).await? else { return Ok(None) };
-        let Some(difference_ms) = open.clock_difference_ms().await? else { return Ok(Some(open)) };
-        if difference_ms.abs() <= MAX_CLOCK_DIFFERENCE_MS || self.ignore_clock {
+        if self.ignore_clock {
             return Ok(Some(open));
         }
-        remove_journal(open.journal(), &[open.as_journaled()]).await;
-        Err(Error::Guard {
-            table: self.newest.seen().name.clone(),
-            found: format!(
-                "the store's clock is {} {} the clock here, so that the age of a file can't be told. Set the clocks right, or \
-                 give ignore_clock_difference => true if older_than leaves room enough",
-                crate::time::format_duration(difference_ms.abs()),
-                if difference_ms > 0 { "ahead of" } else { "behind" }
-            ),
-        })
+        let depends = "the age of a file can't be told. Set the clocks right, or give ignore_clock_difference => true if \
+                       older_than leaves room enough";
+        match refuse_other_clock(&self.newest.seen().name, open.clock_difference_ms().await?, depends) {
+            Ok(()) => Ok(Some(open)),
+            Err(error) => {
+                remove_journal(open.journal(), &[open.as_journaled()]).await;
+                Err(error)
+            }
+        }
     }
 
     /// Stores the plan for a later call. Returns where it is.
@@ -212,7 +209,7 @@ async fn plan_on(
     search.refuse_mismatches(&table.name)?;
 
     let unfinished = match scope.whole_table && options.file_list_view.is_none() && only.is_none() {
-        true => Unfinished::on_the_way(&table, &handle, context).await?,
+        true => Unfinished::on_the_way(&table, &handle, options.no_catalog, context).await?,
         false => Unfinished::default(),
     };
     let mut newest = references.newest_metadata(handle.clone(), task, identity.clone(), table.clone());
@@ -230,6 +227,7 @@ async fn plan_on(
     }
     let seen = newest.seen().clone();
     let dangling = refuse_unshown_files(&seen.name, changed, options, &mut references, &search, &stores, task).await?;
+    refuse_old_list(&seen, options, &search)?;
 
     let window = RecoveryWindow::of(&metadata, options.deferred_ms, task)?;
     let now_ms = options.now_ms;
@@ -237,6 +235,9 @@ async fn plan_on(
     recoverable.spare(search.orphans.as_mut(), &unfinished, &mut newest).await?;
 
     let is_listing = options.file_list_view.is_none();
+    if !is_listing {
+        spare_changed_since_list(&mut search, &store).await?;
+    }
     keep_files_with_other_names(&mut references, &mut search, &store, is_listing, task).await?;
 
     let Search { mut metrics, orphans, foreign, .. } = search;
@@ -266,7 +267,7 @@ async fn plan_on(
     check_limits(&name, deletion.planned() + unfinished.planned(), &limits)?;
     let mut deletion = deletion.keeping_folder(scope.folder.clone());
     deletion.preview(&stores).await?;
-    if deletion.planned() > 0 {
+    if deletion.planned() + unfinished.planned() > 0 {
         let (folder, permitted) = (Some(&scope.folder), options.shared_location);
         notices.extend(refuse_shared_location(&handle, newest.seen(), folder, permitted, task).await?);
     }

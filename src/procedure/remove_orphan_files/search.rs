@@ -51,6 +51,8 @@ pub(super) struct Search {
     pub metadata_files: Vec<String>,
     /// Links that are named like a metadata folder: a table's metadata may lie behind them.
     pub metadata_links: Vec<String>,
+    /// The latest believable time at which a listed file was modified, ms since the epoch.
+    pub newest_listed_ms: Option<i64>,
     /// How many listed files are live data or delete files.
     pub matched_content: u64,
     /// The paths so far, for a list of files that may name one twice; a listing doesn't. A collision keeps a file.
@@ -90,6 +92,7 @@ impl Search {
             link_targets: HashSet::new(),
             metadata_files: Vec::new(),
             metadata_links: Vec::new(),
+            newest_listed_ms: None,
             matched_content: 0,
             listed_paths: options.file_list_view.is_some().then(Default::default),
             journal,
@@ -126,6 +129,9 @@ impl Search {
                     return None;
                 }
                 self.metrics.scanned_files_count += 1;
+                let latest = self.now_ms.saturating_add(LATEST_BELIEVABLE_AHEAD_MS);
+                let modified_ms = file.stat.and_then(|stat| stat.modified_ms).filter(|modified| *modified <= latest);
+                self.newest_listed_ms = self.newest_listed_ms.max(modified_ms);
                 Some(Found { location, stat: file.stat, is_link: false })
             }
             Listed::Link { target, .. } => {

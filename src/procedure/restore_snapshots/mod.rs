@@ -17,16 +17,15 @@ use super::committing::{PAUSES_BEFORE_LOOKING, refuse_other_tables, refuse_unkno
 use super::unfinished_runs::run_argument;
 use super::{Arguments, BoundCall, CallOutcome, Parameter, ParameterKind, Procedure, parameter};
 use crate::catalog::{CommitOutcome, LoadedTable, TableCommit, TableHandle, refs_of};
-use crate::deletion::remove_journal;
 use crate::error::{Error, Result};
 use crate::journal::{
-    Claim, Journal, JournaledRun, OpenRun, RunId, RunRecord, Stage, Writer, no_such_run, refuse_other_table,
+    Claim, Claimed, Journal, JournaledRun, OpenRun, RunId, RunRecord, Stage, Writer, no_such_run, refuse_other_table,
 };
 use crate::maintenance::RunContext;
 use crate::options::MaintenanceOptions;
 use crate::report::{Operation, Output};
 use crate::storage::Stores;
-use crate::table::{MetadataChange, TableMetadata, parts_to_restore};
+use crate::table::{MetadataChange, MetadataPart, TableMetadata, parts_to_restore, taken_id};
 
 /// The procedure as SQL sees it.
 #[derive(Debug)]
@@ -74,6 +73,16 @@ impl RestoreSnapshotsCall {
         let record = journal.plan_of(&run).await?;
         refuse_other_table(&table, &record)?;
         let metadata = &table.metadata;
+        if let Some(taken) = taken_id(&record.removed, metadata) {
+            return Err(Error::NotRestorable {
+                table: table.name.clone(),
+                why: format!(
+                    "run {} took {taken} out of the metadata, and by now there is another one of this id: what goes back would \
+                     be read with it",
+                    self.run
+                ),
+            });
+        }
         let change = MetadataChange { restored: parts_to_restore(&record.removed, metadata), ..Default::default() };
         let new_metadata = change.apply(metadata, context.maintenance.now_ms())?.json;
         let commit = TableCommit {
@@ -87,33 +96,53 @@ impl RestoreSnapshotsCall {
         Ok(RestorePlan { handle: handle.clone(), table, journal, run, record, commit, checked_files })
     }
 
-    /// Claims the run, commits, looks again. Plans again when the commit loses a race.
+    /// Claims the run's files, then checks and commits: what was checked before is looked at again, because they may have gone
+    /// until the claim.
     async fn restore(&self, handle: TableHandle, context: &RunContext) -> Result<Restored> {
+        let plan = self.plan(&handle, context).await?;
+        if plan.commit.change.is_empty() {
+            // Whoever put it back may have died before it gave its claim back.
+            if plan.run.claim.is_some()
+                && let Claimed::Held(claim) =
+                    plan.journal.claim(&self.run, Claim::Restore, 0, &Writer::new(context)).await?
+            {
+                claim.release().await;
+            }
+            return Ok(plan.as_restored(vec![nothing_to_restore(&self.run)]));
+        }
+        let stores = Stores::new(context.for_table(&plan.table).task.runtime_env());
+        refuse_unknown_owner(&plan.table, self.no_catalog)?;
+        refuse_other_tables(&plan.table, &stores).await?;
+        let claim = match plan.journal.claim(&self.run, Claim::Restore, 0, &Writer::new(context)).await? {
+            Claimed::Held(claim) => claim,
+            Claimed::ByAnother(who) => {
+                return Err(Error::NotRestorable {
+                    table: plan.table.name.clone(),
+                    why: format!("the snapshots of run {} can't be put back now: {who}", self.run),
+                });
+            }
+        };
+        let outcome = self.restore_claimed(&handle, context).await;
+        // A commit that may still arrive must find its files.
+        if !matches!(outcome, Err(Error::CommitUnknown { .. })) {
+            claim.release().await;
+        }
+        outcome
+    }
+
+    /// Plans again when the commit loses a race.
+    async fn restore_claimed(&self, handle: &TableHandle, context: &RunContext) -> Result<Restored> {
         let mut attempt = 0;
         loop {
-            let plan = self.plan(&handle, context).await?;
-            let done =
-                |notices| Restored { change: plan.commit.change.clone(), checked_files: plan.checked_files, notices };
+            let plan = self.plan(handle, context).await?;
             if plan.commit.change.is_empty() {
-                return Ok(done(vec![nothing_to_restore(&self.run)]));
-            }
-            let stores = Stores::new(context.for_table(&plan.table).task.runtime_env());
-            refuse_unknown_owner(&plan.table, self.no_catalog)?;
-            refuse_other_tables(&plan.table, &stores).await?;
-            if !plan.journal.claim(&self.run, Claim::Restore).await? {
-                return Err(Error::Guard {
-                    table: plan.table.name.clone(),
-                    found: format!(
-                        "the files of run {} are being deleted, so its snapshots can't be put back",
-                        self.run
-                    ),
-                });
+                return Ok(plan.as_restored(vec![nothing_to_restore(&self.run)]));
             }
             attempt += 1;
             let (name, retries) = (plan.table.name.clone(), retries(&plan.table.metadata));
             let why = match plan.commit(context).await? {
                 CommitOutcome::Committed { metadata_location, mut notices } => {
-                    let restored = done(vec![]);
+                    let restored = plan.as_restored(vec![]);
                     notices.extend(plan.confirm(&self.run, &metadata_location, context).await?);
                     return Ok(Restored { notices, ..restored });
                 }
@@ -129,7 +158,15 @@ impl RestoreSnapshotsCall {
 }
 
 impl RestorePlan {
-    /// Commits. A commit whose answer is lost is looked for in the table. What certainly did not happen gives the claim back.
+    fn as_restored(&self, mut notices: Vec<String>) -> Restored {
+        let refs = |parts: &[MetadataPart]| parts.iter().filter(|part| part.field == "refs").count();
+        let lost = refs(&self.record.removed).saturating_sub(refs(&self.commit.change.restored));
+        notices
+            .extend((lost > 0).then(|| format!("{lost} refs of the run don't go back: their names are taken by now")));
+        Restored { change: self.commit.change.clone(), checked_files: self.checked_files, notices }
+    }
+
+    /// Commits. A commit whose answer is lost is looked for in the table.
     async fn commit(&self, context: &RunContext) -> Result<CommitOutcome> {
         let runtime = context.for_table(&self.table).task.runtime_env();
         let outcome = self.handle.commit(&self.table, &self.commit, &runtime).await;
@@ -145,18 +182,8 @@ impl RestorePlan {
                 }
                 Ok(CommitOutcome::Unknown(why))
             }
-            Ok(committed @ CommitOutcome::Committed { .. }) => Ok(committed),
-            not_committed => {
-                self.unclaim().await;
-                not_committed
-            }
+            outcome => outcome,
         }
-    }
-
-    async fn unclaim(&self) {
-        let run = self.run.run.clone();
-        let claim = Some(crate::journal::FileName::Claim { run: run.clone() });
-        remove_journal(&self.journal, &[JournaledRun { run, plan: None, outcomes: vec![], claim }]).await;
     }
 
     /// Looks at the table after the commit, and at the files once more. The run is then closed: nobody deletes its files.
@@ -167,22 +194,26 @@ impl RestorePlan {
         if let Some(why) = changed.as_ref().filter(|_| !came_after) {
             return Err(Error::CommitUnknown { table: newest.name, why: format!("the newest metadata {why}") });
         }
-        let mut open = OpenRun::take_up(self.journal.clone(), &self.run, &self.record, Writer::new(context));
+        let (_, outcomes) = self.journal.outcome_of(&self.run).await?;
+        let (journal, writer) = (self.journal.clone(), Writer::new(context));
+        let mut open = OpenRun::take_up(journal, &self.run, &self.record, outcomes, writer);
         let noted = open.close(Stage::Restored, Operation::RestoreSnapshots).await;
+        let noted = noted.err().map(|error| format!("the journal could not note that run {run} was put back: {error}"));
         if let Some(why) = changed {
             let again = format!(
                 "run {run} was put back in {committed}, but another commit has come since: the newest metadata {why}"
             );
-            return Ok(vec![again]);
+            return Ok(noted.into_iter().chain([again]).collect());
         }
-        // A run of another tool may have deleted files between the look and the commit.
+        // Another tool knows no claims: it may have deleted files between the look and the commit.
         let context = &context.for_table(&self.table);
-        refuse_missing_files(&self.handle, &self.table, &self.commit, run, context).await?;
-        Ok(noted
-            .err()
-            .map(|error| format!("the journal could not note that run {run} was put back: {error}"))
-            .into_iter()
-            .collect())
+        let missing = missing_files(&self.handle, &self.table, &self.commit, context).await?;
+        let gone = missing.told().map(|gone| {
+            format!(
+                "run {run} was put back, but {gone}: something else deleted them meanwhile. verify_table shows them"
+            )
+        });
+        Ok(noted.into_iter().chain(gone).collect())
     }
 }
 
@@ -198,29 +229,45 @@ async fn refuse_missing_files(
     run: &RunId,
     context: &RunContext,
 ) -> Result<usize> {
-    let restored: Vec<i64> = commit
-        .change
-        .restored
-        .iter()
-        .filter(|part| part.field == "snapshots")
-        .filter_map(|part| part.snapshot_id())
-        .collect();
-    let after = TableMetadata::parse(table.metadata.metadata_location(), commit.new_metadata.as_bytes())?;
-    let MissingFiles { looked_for, missing } = files::look_for(handle, table, &after, &restored, context).await?;
-    if missing.is_empty() {
-        return Ok(looked_for);
+    let missing = missing_files(handle, table, commit, context).await?;
+    match missing.told() {
+        None => Ok(missing.looked_for),
+        Some(gone) => Err(Error::NotRestorable {
+            table: table.name.clone(),
+            why: format!(
+                "run {run} can't be put back: {gone}. If they are in quarantine, call restore_quarantined_files first"
+            ),
+        }),
     }
-    let named: Vec<&str> = missing.iter().take(10).map(String::as_str).collect();
-    Err(Error::Guard {
-        table: table.name.clone(),
-        found: format!(
-            "run {run} can't be put back: {} of the {looked_for} files that its snapshots need are gone or unreadable: {}{}. If they \
-             are in quarantine, call restore_quarantined_files first",
-            missing.len(),
-            named.join(", "),
-            if missing.len() > named.len() { ", …" } else { "" }
-        ),
-    })
+}
+
+/// Looks for the files that the snapshots which go back need.
+async fn missing_files(
+    handle: &TableHandle,
+    table: &LoadedTable,
+    commit: &TableCommit,
+    context: &RunContext,
+) -> Result<MissingFiles> {
+    let restored = commit.change.restored.iter().filter(|part| part.field == "snapshots");
+    let restored: Vec<i64> = restored.filter_map(MetadataPart::snapshot_id).collect();
+    let after = TableMetadata::parse(table.metadata.metadata_location(), commit.new_metadata.as_bytes())?;
+    files::look_for(handle, table, &after, &restored, context).await
+}
+
+impl MissingFiles {
+    /// Which are missing, in words; `None` when none is.
+    fn told(&self) -> Option<String> {
+        let named: Vec<&str> = self.missing.iter().take(10).map(String::as_str).collect();
+        (!named.is_empty()).then(|| {
+            format!(
+                "{} of the {} files that its snapshots need are gone or unreadable: {}{}",
+                self.missing.len(),
+                self.looked_for,
+                named.join(", "),
+                if self.missing.len() > named.len() { ", …" } else { "" }
+            )
+        })
+    }
 }
 
 impl Procedure for RestoreSnapshotsProcedure {

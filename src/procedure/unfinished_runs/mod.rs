@@ -47,7 +47,12 @@ impl UnfinishedRunsCall {
         Ok(Self {
             operation,
             table: arguments.table()?,
-            which: Which { run: run_argument(arguments)?, ..which },
+            which: Which {
+                run: run_argument(arguments)?,
+                no_catalog: arguments.boolean("no_catalog").unwrap_or(false),
+                ignore_clock: arguments.boolean("ignore_clock_difference").unwrap_or(false),
+                ..which
+            },
             limits: Limits {
                 max_delete_count: arguments.integer("max_delete_count").map(i64::unsigned_abs),
                 ..Default::default()
@@ -150,7 +155,7 @@ impl UnfinishedRunsCall {
         require_gc(&table, "delete the files of earlier runs")?;
         let mut unfinished = Unfinished::of(&table, handle, &self.which, &self.limits, context).await?;
         for (run, began_ms) in unfinished.orphan_runs().collect::<Vec<_>>() {
-            unfinished.spare_all_but(&run, &still_orphans(handle, began_ms, context).await?);
+            unfinished.spare_all_but(&run, &still_orphans(handle, began_ms, context).await?).await?;
         }
         let notice = match unfinished.planned() {
             0 => None,
@@ -192,10 +197,23 @@ pub(super) const SHARED_LOCATION: Parameter = parameter(
     None,
     "go on although another table of the catalog uses the same location",
 );
+pub(super) const NO_CATALOG: Parameter = parameter(
+    "no_catalog",
+    ParameterKind::Boolean,
+    None,
+    "the table's metadata files look like a catalog's, but no catalog owns the table",
+);
+const IGNORE_CLOCK: Parameter = parameter(
+    "ignore_clock_difference",
+    ParameterKind::Boolean,
+    None,
+    "go on although the store's clock and the one here are more than 15 minutes apart",
+);
 pub(super) const OUTPUT: Parameter =
     parameter("output", ParameterKind::Choice(&["metrics", "columns", "files"]), None, "which rows to return");
 
-const RESUME_PARAMETERS: &[Parameter] = &[TABLE, RUN, DRY_RUN, MAX_DELETE_COUNT, SHARED_LOCATION, OUTPUT];
+const RESUME_PARAMETERS: &[Parameter] =
+    &[TABLE, RUN, DRY_RUN, MAX_DELETE_COUNT, NO_CATALOG, SHARED_LOCATION, IGNORE_CLOCK, OUTPUT];
 
 const PURGE_PARAMETERS: &[Parameter] = &[
     TABLE,
@@ -203,6 +221,8 @@ const PURGE_PARAMETERS: &[Parameter] = &[
     parameter("ignore_window", ParameterKind::Boolean, None, "also files whose recovery window has not passed"),
     DRY_RUN,
     MAX_DELETE_COUNT,
+    NO_CATALOG,
     SHARED_LOCATION,
+    IGNORE_CLOCK,
     OUTPUT,
 ];

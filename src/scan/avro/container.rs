@@ -46,6 +46,12 @@ impl<'a> Container<'a> {
     }
 }
 
+/// What the header of a file has for a key.
+pub(super) fn header_value<'a>(bytes: &'a [u8], key: &str) -> Result<Option<&'a [u8]>> {
+    let mut cursor = Cursor::new(bytes.strip_prefix(MAGIC).ok_or("it does not begin as an Avro file does")?);
+    Ok(header_metadata(&mut cursor)?.get(key.as_bytes()).copied())
+}
+
 /// The block at the cursor, which runs to the end of a file of `file_bytes`.
 fn next_block(file_bytes: usize, cursor: &mut Cursor<'_>, sync: &[u8]) -> Result<Block> {
     let objects = u64::try_from(cursor.long()?).map_err(|_| "the block's object count is negative")?;

@@ -63,6 +63,13 @@ impl<'a, const N: usize> Row<'a, N> {
                     self.bytes[*slot] = cursor.bytes()?;
                     self.present |= 1 << slot;
                 }
+                Op::Begin(slot) => self.bytes[*slot] = cursor.rest(),
+                Op::End(slot) => {
+                    // What is left is the end of what was left.
+                    let begin = self.bytes[*slot];
+                    self.bytes[*slot] = &begin[..begin.len() - cursor.rest().len()];
+                    self.present |= 1 << slot;
+                }
                 Op::SkipFixed(size) => cursor.skip(*size)?,
                 Op::SkipIntegers(count) => cursor.skip_longs(*count)?,
                 Op::SkipBytes => cursor.skip_bytes()?,
@@ -112,7 +119,7 @@ impl<'a, const N: usize> Row<'a, N> {
 ///
 /// The time it takes is bounded by the bytes it walks over, times the depth: values that take no bytes are never visited,
 /// whatever their number.
-fn skip(schema: &Schema, node: NodeId, cursor: &mut Cursor<'_>, depth: usize) -> Result<()> {
+pub(super) fn skip(schema: &Schema, node: NodeId, cursor: &mut Cursor<'_>, depth: usize) -> Result<()> {
     if depth > MAX_DEPTH {
         return Err(format!("a value nests more than {MAX_DEPTH} deep").into());
     }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::codec::{Codec, Decompressor, MAX_BLOCK_BYTES, most_inflated};
-use super::container::{Block, Container, SYNC_BYTES, in_block};
+use super::container::{Block, Container, SYNC_BYTES, header_value, in_block};
 use super::cursor::Cursor;
 use super::decode::Row;
-use super::projection::{Op, Wanted, resolve};
-use super::schema::Schema;
+use super::projection::{ALL_SLOTS, Op, Program, Wanted, resolve};
+use super::schema::{NodeId, Schema};
 use super::{MAX_RECORDS_PER_BYTE, Result};
 
 /// An object container file whose header was understood and whose blocks were found. `N`: the slots of a [`Row`].
@@ -33,13 +33,24 @@ pub(in crate::scan) struct Layout {
     schema_text: Vec<u8>,
     schema: Schema,
     ops: Vec<Op>,
+    /// The types of the values that are handed out encoded, by slot.
+    encoded: Vec<(usize, NodeId)>,
 }
 
 impl Layout {
-    fn new(schema_text: &[u8], wanted: &'static [Wanted]) -> Result<Self> {
+    fn new(schema_text: &[u8], wanted: &'static [Wanted], slots: u32) -> Result<Self> {
         let schema = Schema::parse(schema_text)?;
-        let ops = resolve(&schema, wanted)?;
-        Ok(Self { schema_text: schema_text.to_vec(), schema, ops })
+        let Program { ops, encoded } = resolve(&schema, wanted, slots)?;
+        Ok(Self { schema_text: schema_text.to_vec(), schema, ops, encoded })
+    }
+
+    pub(super) fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// The type of the value that a slot gets the encoding of. `None`: records have no such field.
+    pub(super) fn encoded(&self, slot: usize) -> Option<NodeId> {
+        self.encoded.iter().find(|(known, _)| *known == slot).map(|(_, node)| *node)
     }
 
     #[cfg(test)]
@@ -73,12 +84,34 @@ impl<B: AsRef<[u8]>, const N: usize> AvroFile<B, N> {
         wanted: &'static [Wanted],
         layouts: impl IntoIterator<Item = &'l Arc<Layout>>,
     ) -> Result<Self> {
+        Self::open_projected(bytes, wanted, ALL_SLOTS, layouts)
+    }
+
+    /// Like [`Self::open_like`], with only those wanted fields whose slots have their bit in `slots`: the others are walked
+    /// over, and may be absent. The layouts are of files that were opened with the same slots.
+    ///
+    /// # Errors
+    /// When the header or the frame of any block is wrong, or when the schema lacks what is wanted.
+    pub(in crate::scan) fn open_projected<'l>(
+        bytes: B,
+        wanted: &'static [Wanted],
+        slots: u32,
+        layouts: impl IntoIterator<Item = &'l Arc<Layout>>,
+    ) -> Result<Self> {
         let Container { schema, codec, blocks } = Container::open(bytes.as_ref())?;
         let layout = match layouts.into_iter().find(|layout| layout.schema_text == schema) {
             Some(known) => Arc::clone(known),
-            None => Arc::new(Layout::new(schema, wanted)?),
+            None => Arc::new(Layout::new(schema, wanted, slots)?),
         };
         Ok(Self { bytes, codec, layout, blocks, inflated: AtomicUsize::new(0) })
+    }
+
+    /// What the header has for a key, such as Iceberg's `partition-spec-id`.
+    ///
+    /// # Errors
+    /// When the header is wrong, which opening the file would have noticed.
+    pub(in crate::scan) fn header_value(&self, key: &str) -> Result<Option<&[u8]>> {
+        header_value(self.bytes.as_ref(), key)
     }
 
     pub(in crate::scan) fn layout(&self) -> &Arc<Layout> {
@@ -206,7 +239,6 @@ impl<'a, const N: usize> BlockRecords<'a, N> {
     }
 
     /// How many bytes are ahead.
-    #[cfg(feature = "benches")]
     pub(in crate::scan) fn bytes(&self) -> usize {
         self.cursor.rest().len()
     }

@@ -18,6 +18,8 @@ pub(super) mod codec;
 pub(super) mod container;
 mod cursor;
 mod decode;
+#[allow(dead_code, reason = "for the metadata tables")]
+pub(super) mod encoded;
 mod file;
 mod inflate;
 mod projection;

@@ -36,9 +36,14 @@ pub(in crate::scan) enum Target {
     Text(usize),
     /// `bytes`.
     Binary(usize),
+    /// A value of one type, whichever it is: the slot gets its encoding, which [`super::encoded`] reads.
+    Encoded(usize),
     /// A record with wanted fields of its own.
     Record(&'static [Wanted]),
 }
+
+/// All slots that a row may have.
+pub(super) const ALL_SLOTS: u32 = u32::MAX;
 
 /// What to do with the next bytes of a record. Jumps only lead forward.
 #[derive(Debug, PartialEq, Eq)]
@@ -47,6 +52,10 @@ pub(super) enum Op {
     Integer(usize),
     /// Reads bytes or a string into a slot.
     Bytes(usize),
+    /// The value whose encoding goes to a slot begins here.
+    Begin(usize),
+    /// It ends here.
+    End(usize),
     /// Walks over so many bytes.
     SkipFixed(usize),
     /// Walks over so many integers.
@@ -83,19 +92,30 @@ pub(super) enum Op {
     Jump(usize),
 }
 
-/// The steps that read one record of the file.
-pub(super) fn resolve(schema: &Schema, wanted: &'static [Wanted]) -> Result<Vec<Op>> {
-    let mut compiler = Compiler { schema, ops: vec![], joined: 0, values: 0 };
+/// How one record of the file is read.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub(super) ops: Vec<Op>,
+    /// The types of the values that are handed out encoded, by slot. A slot whose field the schema lacks is not there.
+    pub(super) encoded: Vec<(usize, NodeId)>,
+}
+
+/// The steps that read one record of the file. `slots`: a bit for each slot; fields for others are walked over, as if they
+/// were not wanted.
+pub(super) fn resolve(schema: &Schema, wanted: &'static [Wanted], slots: u32) -> Result<Program> {
+    let mut compiler = Compiler { schema, slots, ops: vec![], encoded: vec![], joined: 0, values: 0 };
     match schema.node(schema.root()) {
         Node::Record(fields) => compiler.record(fields, wanted)?,
         other => return Err(format!("its records are of type {}", other.name()).into()),
     }
-    Ok(compiler.ops)
+    Ok(Program { ops: compiler.ops, encoded: compiler.encoded })
 }
 
 struct Compiler<'s> {
     schema: &'s Schema,
+    slots: u32,
     ops: Vec<Op>,
+    encoded: Vec<(usize, NodeId)>,
     /// Ops before this one stay as they are, because something jumps here.
     joined: usize,
     /// How many values were flattened.
@@ -105,7 +125,7 @@ struct Compiler<'s> {
 impl<'s> Compiler<'s> {
     fn record(&mut self, fields: &'s [Field], wanted: &'static [Wanted]) -> Result<()> {
         let mut targets: Vec<Option<&'static Wanted>> = vec![None; fields.len()];
-        for want in wanted {
+        for want in wanted.iter().filter(|want| self.wants(want)) {
             match find(fields, want)? {
                 Some(position) => targets[position] = Some(want),
                 None if want.required => {
@@ -126,6 +146,15 @@ impl<'s> Compiler<'s> {
         Ok(())
     }
 
+    fn wants(&self, want: &Wanted) -> bool {
+        match want.target {
+            Target::Integer(slot) | Target::Text(slot) | Target::Binary(slot) | Target::Encoded(slot) => {
+                self.slots & 1 << slot != 0
+            }
+            Target::Record(_) => true,
+        }
+    }
+
     fn value(&mut self, node: NodeId, want: &'static Wanted) -> Result<()> {
         match self.schema.node(node) {
             Node::Union(branches) => self.union(branches, |compiler, branch| compiler.branch_value(branch, want)),
@@ -139,17 +168,33 @@ impl<'s> Compiler<'s> {
             (Node::Integer, Target::Integer(slot)) => self.ops.push(Op::Integer(*slot)),
             (Node::String, Target::Text(slot)) | (Node::Bytes, Target::Binary(slot)) => self.ops.push(Op::Bytes(*slot)),
             (Node::Record(fields), Target::Record(wanted)) => self.record(fields, wanted)?,
+            (_, Target::Encoded(slot)) => self.encoded(node, *slot, want)?,
             (other, target) => {
                 let expected = match target {
                     Target::Integer(_) => "int or long",
                     Target::Text(_) => "string",
                     Target::Binary(_) => "bytes",
+                    Target::Encoded(_) => "any type",
                     Target::Record(_) => "record",
                 };
                 let (name, found) = (want.names[0], other.name());
                 return Err(format!("its field {name} (id {}) is of type {found}, not {expected}", want.id).into());
             }
         }
+        Ok(())
+    }
+
+    /// Notes where the value begins and ends that is walked over between.
+    fn encoded(&mut self, node: NodeId, slot: usize, want: &Wanted) -> Result<()> {
+        if self.encoded.iter().any(|(known, other)| *known == slot && *other != node) {
+            return Err(format!("its field {} (id {}) is a union of several types", want.names[0], want.id).into());
+        }
+        self.encoded.push((slot, node));
+        self.ops.push(Op::Begin(slot));
+        self.joined = self.ops.len();
+        self.skip(node, 0)?;
+        self.ops.push(Op::End(slot));
+        self.joined = self.ops.len();
         Ok(())
     }
 

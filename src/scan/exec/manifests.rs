@@ -20,13 +20,13 @@ use crate::scan::manifest::{
 };
 
 /// A part of a manifest that is decoded in one go has about so many bytes in the file: ten milliseconds of work.
-const PART_BYTES: usize = 1 << 20;
+pub(super) const PART_BYTES: usize = 1 << 20;
 
 /// A manifest up to this size is decoded in one go.
-const LARGE_BYTES: usize = 2 << 20;
+pub(super) const LARGE_BYTES: usize = 2 << 20;
 
 /// What a row takes whose path is of the usual length.
-const USUAL_ROW_BYTES: usize = 192;
+pub(super) const USUAL_ROW_BYTES: usize = 192;
 
 /// A manifest, with what its manifest list says of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +39,22 @@ pub(crate) struct ManifestRef {
     pub(crate) expected: EntryCounts,
     /// It has key metadata.
     pub(crate) encrypted: bool,
+}
+
+impl ManifestRef {
+    /// Its size in bytes, as far as the list tells.
+    pub(super) fn size_hint(&self) -> Option<u64> {
+        self.length.and_then(|length| u64::try_from(length).ok())
+    }
+
+    /// How many entries it should have; `live_only`: without those whose status is deleted.
+    pub(super) fn expected_rows(&self, live_only: bool) -> usize {
+        let EntryCounts { added, existing, deleted } = self.expected;
+        let entries = [added, existing, deleted.filter(|_| !live_only)];
+        let entries =
+            entries.into_iter().flatten().fold(0i64, |sum, count| sum.saturating_add(i64::from(count.max(0))));
+        usize::try_from(entries).unwrap_or(usize::MAX)
+    }
 }
 
 /// The manifests of one scan.
@@ -111,15 +127,11 @@ impl FileSource for Manifests {
     }
 
     fn size_hint(&self, index: usize) -> Option<u64> {
-        self.manifests[index].length.and_then(|length| u64::try_from(length).ok())
+        self.manifests[index].size_hint()
     }
 
     fn decoded_hint(&self, index: usize) -> usize {
-        let EntryCounts { added, existing, deleted } = self.manifests[index].expected;
-        let entries = [added, existing, deleted.filter(|_| !self.live_only)];
-        let entries =
-            entries.into_iter().flatten().fold(0i64, |sum, count| sum.saturating_add(i64::from(count.max(0))));
-        usize::try_from(entries).unwrap_or(usize::MAX).saturating_mul(USUAL_ROW_BYTES)
+        self.manifests[index].expected_rows(self.live_only).saturating_mul(USUAL_ROW_BYTES)
     }
 
     fn decode(&self, index: usize, bytes: Bytes, kept: &mut Layouts, memory: &FileMemory) -> Result<Decoded> {
@@ -127,7 +139,7 @@ impl FileSource for Manifests {
         refuse_encrypted_manifest(location, &bytes, *encrypted)?;
         refuse_short(location, &bytes, *expected, *length)?;
         let size = bytes.len();
-        let file = ManifestFile::open_like(location, bytes, self.columns, &kept.0)?;
+        let file = ManifestFile::open_like(location, bytes, self.columns, kept.known())?;
         kept.add(file.layout());
         let (columns, live_only) = (self.columns, self.live_only);
         let manifest = OpenManifest { file, index, expected: *expected, columns, live_only };
@@ -152,7 +164,11 @@ impl Layouts {
     /// More are of no use, and would have to be looked through for each manifest.
     const MOST: usize = 16;
 
-    fn add(&mut self, layout: &Arc<Layout>) {
+    pub(super) fn known(&self) -> &[Arc<Layout>] {
+        &self.0
+    }
+
+    pub(super) fn add(&mut self, layout: &Arc<Layout>) {
         if self.0.len() < Self::MOST && !self.0.iter().any(|known| Arc::ptr_eq(known, layout)) {
             self.0.push(Arc::clone(layout));
         }

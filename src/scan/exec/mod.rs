@@ -17,6 +17,8 @@
 
 mod collect;
 mod decode;
+#[allow(dead_code, reason = "for the metadata tables")]
+mod entries;
 mod lists;
 mod log;
 mod manifests;
@@ -47,6 +49,7 @@ use datafusion::physical_plan::{
 };
 
 pub(crate) use collect::collect_partitioned;
+pub(crate) use entries::{Entries, EntryManifest, EntryScan};
 pub(crate) use lists::{ManifestListRef, ManifestLists};
 pub(crate) use log::{ScanLog, Unreadable};
 pub(crate) use manifests::{ManifestRef, Manifests};
@@ -64,6 +67,11 @@ pub(crate) type ManifestListScanExec = FileScanExec<ManifestLists>;
 /// Reads manifests: the columns of [`super::manifest_schema`] and `manifest` UInt32, the place of the manifest in
 /// [`FileScanExec::files`].
 pub(crate) type ManifestScanExec = FileScanExec<Manifests>;
+
+/// Reads manifests with all of their fields: the columns of [`super::projected_entry_schema`] and `manifest` UInt32, the
+/// place of the manifest in [`EntryScan::manifests`].
+#[allow(dead_code, reason = "for the metadata tables")]
+pub(crate) type EntryScanExec = FileScanExec<Entries>;
 
 /// What happens at a file that is missing or is not what it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -21,8 +21,10 @@ use object_store::{
 
 use super::*;
 use crate::error::Error;
+use crate::scan::entries::{EntryField, EntryFields, Inherited};
 use crate::scan::manifest::EntryCounts;
 use crate::scan::testing::{SYNC, bytes, container, integers, long, real_file, texts};
+use crate::table::PartitionType;
 
 /// A folder with copies of real files, and a session that reads from it.
 struct Folder {
@@ -367,6 +369,112 @@ async fn a_large_manifest_is_decoded_in_parts_and_comes_whole_or_not_at_all() {
     let batches = folder.run(plan.clone()).await.unwrap();
     assert_eq!(rows_by_manifest(&batches, 4), [0, 0, 0, ENTRIES as usize]);
     assert_eq!(plan.log().unreadable().iter().map(|file| file.index).collect::<Vec<_>>(), [0, 1, 2]);
+}
+
+fn entries(manifests: Vec<(ManifestRef, Inherited)>, fields: EntryFields, partitions: usize) -> Arc<EntryScanExec> {
+    let manifests = manifests.into_iter().map(|(manifest, inherited)| EntryManifest { manifest, inherited }).collect();
+    let scan = EntryScan { manifests, partition: PartitionType::default(), fields, live_only: false };
+    Arc::new(EntryScanExec::new(scan, partitions, OnUnreadable::Skip))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_come_with_what_each_manifest_inherits() {
+    let folder = Folder::new();
+    let (ten, three) =
+        (folder.put("ten", &real_file("v2-data-existing.avro")), folder.put("v3", &real_file("v3-data.avro")));
+    let inherited = |spec| Inherited { partition_spec_id: Some(spec), ..Inherited::default() };
+    let missing = folder.location("missing");
+    let manifests = vec![
+        (manifest(ten.clone()), inherited(4)),
+        (manifest(missing.clone()), inherited(5)),
+        (manifest(three), inherited(6)),
+        (
+            ManifestRef {
+                expected: EntryCounts { added: Some(1), existing: Some(1), deleted: Some(1) },
+                ..manifest(ten)
+            },
+            inherited(7),
+        ),
+    ];
+    for partitions in [1, 4] {
+        let plan = entries(manifests.clone(), EntryFields::ALL, partitions);
+        let batches = folder.run(plan.clone()).await.unwrap();
+        assert_eq!(rows_by_manifest(&batches, 4), [10, 0, 3, 0], "{partitions} partitions");
+        for batch in &batches {
+            assert_eq!(batch.schema(), plan.schema());
+            let file = RecordBatch::from(batch.column_by_name("data_file").unwrap().as_struct());
+            let manifests = batch.column_by_name("manifest").unwrap().as_primitive::<UInt32Type>();
+            let specs: Vec<_> = manifests.values().iter().map(|place| Some(i64::from(*place) + 4)).collect();
+            assert_eq!(integers(&file, "spec_id"), specs);
+        }
+        assert_eq!(plan.log().unreadable().iter().map(|file| file.index).collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(plan.log().files_read(), 3);
+    }
+    let count = entries(manifests, EntryFields::default(), 2);
+    let batches = folder.run(count.clone()).await.unwrap();
+    assert_eq!(count.schema().fields().iter().map(|field| field.name().as_str()).collect::<Vec<_>>(), ["manifest"]);
+    assert_eq!(rows_by_manifest(&batches, 4), [10, 0, 3, 0]);
+    let fields = EntryFields::from_iter([EntryField::Status, EntryField::FilePath]);
+    assert_eq!(
+        displayable(entries(vec![], fields, 1).as_ref()).one_line().to_string(),
+        "EntryScanExec: files=0, partitions=1, on_unreadable=skip, entries=all, fields=[status, file_path]\n"
+    );
+}
+
+/// A manifest of 3 MB in 100 blocks, uncompressed, whose entry `n` has `n` rows.
+fn large_entries(entries: i64) -> Vec<u8> {
+    let schema = r#"{"type":"record","name":"manifest_entry","fields":[{"name":"status","type":"int","field-id":0},
+        {"name":"data_file","field-id":2,"type":{"type":"record","name":"r2","fields":[
+            {"name":"record_count","type":"long","field-id":103},
+            {"name":"file_path","type":"string","field-id":100}]}}]}"#;
+    let entry = |n: i64| [long(1), long(n), bytes(&[b'p'; 100])].concat();
+    let numbers: Vec<i64> = (0..entries).collect();
+    let blocks: Vec<(i64, Vec<u8>)> = numbers
+        .chunks(entries as usize / 100)
+        .map(|numbers| (numbers.len() as i64, numbers.iter().flat_map(|n| entry(*n)).collect()))
+        .collect();
+    let blocks: Vec<(i64, &[u8])> = blocks.iter().map(|(count, data)| (*count, data.as_slice())).collect();
+    container(schema, "null", &blocks)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_manifest_has_its_entries_and_row_ids_in_order() {
+    const ENTRIES: i64 = 30_000;
+    let folder = Folder::new();
+    let location = folder.put("large", &large_entries(ENTRIES));
+    let inherited = Inherited { first_row_id: Some(5), ..Inherited::default() };
+    let columns = [EntryField::RecordCount, EntryField::FirstRowId];
+    for fields in [&columns[..1], &columns] {
+        let plan = entries(vec![(manifest(location.clone()), inherited)], fields.iter().copied().collect(), 2);
+        let batches = folder.run(plan).await.unwrap();
+        let column = |name| {
+            let files = batches.iter().map(|batch| batch.column_by_name("data_file").unwrap().as_struct());
+            files.flat_map(|file| integers(&RecordBatch::from(file), name)).collect::<Vec<_>>()
+        };
+        assert_eq!(column("record_count"), (0..ENTRIES).map(Some).collect::<Vec<_>>());
+        if fields.len() == 2 {
+            assert_eq!(column("first_row_id"), (0..ENTRIES).map(|n| Some(5 + n * (n - 1) / 2)).collect::<Vec<_>>());
+        }
+    }
+}
+
+#[tokio::test]
+async fn entries_ask_for_memory_and_give_it_back() {
+    let manifests = |folder: &Folder| {
+        let one = |i: usize| (manifest(folder.put(&format!("m{i}"), &real_file("v3-data.avro"))), Inherited::default());
+        (0..20).map(one).collect::<Vec<_>>()
+    };
+    let folder = Folder::with_memory(4000);
+    let error = folder.run(entries(manifests(&folder), EntryFields::ALL, 2)).await.unwrap_err();
+    let Error::Engine(inner) = &error else { panic!("{error:?}") };
+    assert!(matches!(inner.find_root(), DataFusionError::ResourcesExhausted(_)), "{error}");
+    assert_eq!(folder.session.runtime_env().memory_pool.reserved(), 0);
+
+    // Enough for one of them, and what it is inflated to.
+    let folder = Folder::with_memory(512 << 10);
+    let batches = folder.run(entries(manifests(&folder), EntryFields::ALL, 2)).await.unwrap();
+    assert_eq!(rows_by_manifest(&batches, 20), [3; 20]);
+    assert_eq!(folder.session.runtime_env().memory_pool.reserved(), 0);
 }
 
 #[tokio::test]
