@@ -263,6 +263,22 @@ pub enum Error {
         first: String,
     },
 
+    /// Of many tables some could not be maintained. The others were: the rows that came before say what became of each.
+    #[error(
+        "{failed} of {tables} tables of {catalog} could not be maintained; the rows before this error say what became of each. \
+         First: {first}"
+    )]
+    TablesFailed {
+        /// The catalog, or the namespace in it.
+        catalog: String,
+        /// How many tables failed, or were not reached because the call was cancelled.
+        failed: usize,
+        /// How many tables there are.
+        tables: usize,
+        /// The first of them, and why.
+        first: String,
+    },
+
     /// The call was cancelled. What was deleted before stays deleted.
     #[error("cancelled after {deleted} of {planned} deletes; {committed}")]
     Cancelled {
@@ -316,9 +332,13 @@ impl Error {
         matches!(self, Error::FileNotFound { .. } | Error::Malformed { .. })
     }
 
-    /// True when the call did its work except for some deletes (the command line exits with 1 instead of 2).
+    /// True when the call did its work except for some deletes or some of many tables (the command line exits with 1 instead of 2).
     pub fn is_partial(&self) -> bool {
-        matches!(self, Error::PartialDelete { .. } | Error::NotReturned { .. } | Error::Cancelled { .. })
+        match self {
+            Error::PartialDelete { .. } | Error::NotReturned { .. } | Error::Cancelled { .. } => true,
+            Error::TablesFailed { failed, tables, .. } => failed < tables,
+            _ => false,
+        }
     }
 
     /// True when a store doesn't know such a request.

@@ -10,7 +10,7 @@ use datafusion::execution::{SessionState, TaskContext};
 use datafusion::prelude::SessionContext;
 use parking_lot::RwLock;
 
-use crate::catalog::{Catalog, Catalogs, Defaults, LoadedTable, TableHandle};
+use crate::catalog::{Catalog, CatalogScope, Catalogs, Defaults, LoadedTable, TableHandle};
 use crate::error::{Error, Result};
 use crate::options::MaintenanceOptions;
 use crate::procedure::expire_snapshots::{self, Attempt, CommittedExpiry, ExpirePlan, ExpireSnapshots};
@@ -347,6 +347,11 @@ impl Maintenance {
 
     pub(crate) fn resolve(&self, table: &str) -> Result<TableHandle> {
         self.inner.catalogs.resolve(table, &self.defaults())
+    }
+
+    /// Finds what `catalog[.namespace]` means.
+    pub(crate) fn scope(&self, within: &str) -> Result<CatalogScope> {
+        self.inner.catalogs.scope(within)
     }
 
     /// The session's default catalog and schema.

@@ -50,7 +50,15 @@ pub struct RetentionPolicy {
     pub clean_expired_metadata: bool,
 }
 
+/// What the description of a policy begins with.
+const AGE_LIMIT: &str = "older_than = ";
+
 impl RetentionPolicy {
+    /// True for what [`Self::describe`] says of a policy of ages and counts: every expiry says it, whatever it does.
+    pub(crate) fn describes(notice: &str) -> bool {
+        notice.starts_with(AGE_LIMIT)
+    }
+
     /// The limits that are in force for a table, and where each comes from, in one line.
     pub fn describe(&self, metadata: &TableMetadata, now_ms: i64) -> String {
         if let Some((from, to)) = self.made_between_ms {
@@ -73,7 +81,7 @@ impl RetentionPolicy {
             (None, Err(_)) => (0, "unreadable table property"),
         };
         format!(
-            "older_than = {} ({cutoff} ms, {cutoff_from}), retain_last = {minimum} ({minimum_from}); a branch's own \
+            "{AGE_LIMIT}{} ({cutoff} ms, {cutoff_from}), retain_last = {minimum} ({minimum_from}); a branch's own \
              retention fields come first",
             crate::time::format_ms(cutoff)
         )

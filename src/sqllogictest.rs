@@ -47,6 +47,7 @@ suites! {
     "explain.slt",
     "explain_file.slt",
     "journal.slt",
+    "maintain_catalog.slt",
     "metadata_tables.slt",
     "output_shapes.slt",
     "plan_tables.slt",

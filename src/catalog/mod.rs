@@ -16,6 +16,7 @@ mod pointer;
 mod rest;
 #[cfg(feature = "sql")]
 mod sql;
+mod survey;
 
 use std::collections::HashMap;
 use std::fmt::{self, Debug};
@@ -30,9 +31,10 @@ use serde::Serialize;
 pub use commit::{CommitOutcome, TableCommit};
 pub use connect::{connect, parse_specification};
 pub use filesystem::FileSystemCatalog;
-pub(crate) use filesystem::{VERSION_HINT, refs_of};
+pub(crate) use filesystem::{VERSION_HINT, newest_metadata_file, refs_of};
 pub(crate) use metadata_file::is_codec;
-pub(crate) use neighbours::Neighbours;
+pub(crate) use neighbours::{CONCURRENT_LOADS, Look, Neighbours};
+pub(crate) use survey::Survey;
 
 use crate::error::{Error, Result};
 use crate::storage::with_stores;
@@ -216,11 +218,13 @@ const CANNOT_LIST: &str = "it can't list its tables; name one";
 pub(crate) struct TableHandle {
     catalog: Arc<dyn Catalog>,
     name: TableName,
+    /// What is known of the catalog's tables where many of them are maintained in one call.
+    survey: Option<Arc<Survey>>,
 }
 
 impl TableHandle {
     pub(crate) fn new(catalog: Arc<dyn Catalog>, name: TableName) -> Self {
-        Self { catalog, name }
+        Self { catalog, name, survey: None }
     }
 
     pub(crate) async fn load(&self, runtime: &Arc<RuntimeEnv>) -> Result<LoadedTable> {
@@ -324,15 +328,28 @@ impl Catalogs {
             names.sort_unstable();
             return Ok(names);
         };
+        let CatalogScope { name, catalog, namespace } = self.scope(within)?;
+        names.extend(tables_below(&name, &catalog, namespace, runtime).await?);
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Finds what `catalog[.namespace]` means.
+    ///
+    /// # Errors
+    /// [`Error::Catalog`] when no catalog of this name is registered. Whether there is such a namespace is not looked at.
+    pub(crate) fn scope(&self, within: &str) -> Result<CatalogScope> {
         let mut parts: Vec<String> = split_name(within).into_iter().map(unquoted).collect();
         let name = parts.remove(0).to_lowercase();
         let catalog = self.catalogs.get(&name).ok_or_else(|| Error::Catalog {
             catalog: name.clone(),
             why: format!("there is no catalog of this name; {}", self.registered()),
         })?;
-        names.extend(tables_below(&name, catalog, parts, runtime).await?);
-        names.sort_unstable();
-        Ok(names)
+        if parts.iter().any(String::is_empty) {
+            let why = format!("{within} is no name of a namespace in it");
+            return Err(Error::Catalog { catalog: name, why });
+        }
+        Ok(CatalogScope { catalog: Arc::clone(catalog), name, namespace: parts })
     }
 
     fn unknown(&self, table: &str) -> Error {
@@ -353,6 +370,16 @@ impl Catalogs {
             false => format!("registered are: {}", known.join(", ")),
         }
     }
+}
+
+/// A catalog, or a namespace in it with all that is below.
+#[derive(Debug, Clone)]
+pub(crate) struct CatalogScope {
+    /// The catalog's name, in lower case.
+    pub name: String,
+    pub catalog: Arc<dyn Catalog>,
+    /// Empty for the whole catalog.
+    pub namespace: Vec<String>,
 }
 
 /// The full names of the tables in a namespace and in all that are below it.
@@ -382,7 +409,7 @@ async fn tables_below(
 const MAX_NAMESPACE_PARTS: usize = 32;
 
 /// A table's name with its catalog, as the `table` argument takes it.
-fn full_name(catalog: &str, table: &TableName) -> String {
+pub(crate) fn full_name(catalog: &str, table: &TableName) -> String {
     let parts = std::iter::once(catalog).chain(table.namespace.iter().map(String::as_str)).chain([table.name.as_str()]);
     parts.map(quoted).collect::<Vec<_>>().join(".")
 }

@@ -5,25 +5,101 @@ use std::sync::Arc;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use futures::StreamExt;
 
-use super::{CANNOT_LIST, LoadedTable, MAX_NAMESPACE_PARTS, TableHandle, TableName};
+use super::{CANNOT_LIST, Catalog, LoadedTable, MAX_NAMESPACE_PARTS, TableHandle, TableName};
 use crate::error::{Error, Result};
+use crate::table::{Location, PathRules};
 
 /// How many tables are loaded at once.
-const CONCURRENT_LOADS: usize = 16;
+pub(crate) const CONCURRENT_LOADS: usize = 16;
 
 /// What was found out about the other tables of a catalog.
 #[derive(Debug, Default)]
 pub(crate) struct Neighbours {
     /// Those that were loaded.
-    pub tables: Vec<LoadedTable>,
+    pub tables: Vec<Arc<Neighbour>>,
     /// Those that could not be loaded.
     pub unreadable: Vec<TableName>,
     /// True when there are more tables than were to be looked at.
     pub is_incomplete: bool,
 }
 
+/// Where another table of a catalog has its files.
+#[derive(Debug)]
+pub(crate) struct Neighbour {
+    /// Its name, for messages.
+    pub name: String,
+    /// Its location.
+    pub location: Location,
+    /// Its current metadata file.
+    pub metadata_location: String,
+    /// The folders that it writes to, its location among them.
+    pub roots: Vec<Location>,
+}
+
+impl Neighbour {
+    pub(crate) fn of(table: &LoadedTable) -> Self {
+        let metadata = &table.metadata;
+        let roots = metadata.roots(PathRules::new(metadata.location()));
+        Self {
+            name: table.name.clone(),
+            location: metadata.location().clone(),
+            metadata_location: metadata.metadata_location().to_string(),
+            roots: roots.iter().map(|root| root.location.clone()).collect(),
+        }
+    }
+}
+
+/// What became of a look at a table of the catalog.
+#[derive(Debug, Clone)]
+pub(crate) enum Look {
+    /// It was loaded.
+    At(Arc<Neighbour>),
+    /// It could not be loaded.
+    Unreadable,
+    /// It was dropped since it was listed.
+    Gone,
+}
+
+impl Look {
+    /// What a look at a table showed.
+    pub(crate) fn of(name: &TableName, loaded: &Result<LoadedTable>) -> Self {
+        match loaded {
+            Ok(table) => Look::At(Arc::new(Neighbour::of(table))),
+            Err(Error::TableNotFound { .. }) => Look::Gone,
+            Err(error) => {
+                tracing::info!(%name, %error, "a table of the catalog can't be loaded");
+                Look::Unreadable
+            }
+        }
+    }
+}
+
+impl Neighbours {
+    pub(super) fn add(&mut self, name: &TableName, look: &Look) {
+        match look {
+            Look::At(table) => self.tables.push(Arc::clone(table)),
+            Look::Unreadable => self.unreadable.push(name.clone()),
+            Look::Gone => {}
+        }
+    }
+}
+
+/// Looks at tables, several at once.
+pub(super) async fn look_at(
+    catalog: &Arc<dyn Catalog>,
+    names: Vec<TableName>,
+    runtime: &Arc<RuntimeEnv>,
+) -> Vec<(TableName, Look)> {
+    let looks = names.into_iter().map(|name| async move {
+        let look = Look::of(&name, &catalog.load(&name, runtime).await);
+        (name, look)
+    });
+    futures::stream::iter(looks.collect::<Vec<_>>()).buffer_unordered(CONCURRENT_LOADS).collect().await
+}
+
 impl TableHandle {
-    /// Loads other tables of the catalog, those of the table's own namespace first, and no more than `most`.
+    /// Loads other tables of the catalog, those of the table's own namespace first, and no more than `most`. Where the whole
+    /// catalog is maintained, what was seen of its tables is told instead ([`Survey`](super::Survey)).
     ///
     /// Where the catalog tells the location of each table's current metadata without loading it, those for which `may_matter` says
     /// yes to it come first, and the others only if `all` are wanted. `None` where the catalog can't list tables, or none of its
@@ -41,28 +117,16 @@ impl TableHandle {
         if most == 0 || !self.catalog.tables_may_share_files() {
             return Ok(None);
         }
+        if let Some(survey) = &self.survey {
+            return survey.neighbours(&self.name, most, runtime, may_matter, all).await.map(Some);
+        }
         let (names, is_incomplete) = match self.neighbour_names(most, runtime, may_matter, all).await {
             Err(Error::Catalog { why, .. }) if why == CANNOT_LIST => return Ok(None),
             names => names?,
         };
-        let loads = names.into_iter().map(|name| async move {
-            match self.catalog.load(&name, runtime).await {
-                Ok(table) => Ok(table),
-                Err(error) => Err((name, error)),
-            }
-        });
         let mut neighbours = Neighbours { is_incomplete, ..Default::default() };
-        let mut loads = futures::stream::iter(loads.collect::<Vec<_>>()).buffer_unordered(CONCURRENT_LOADS);
-        while let Some(loaded) = loads.next().await {
-            match loaded {
-                Ok(table) => neighbours.tables.push(table),
-                // It was dropped since it was listed.
-                Err((_, Error::TableNotFound { .. })) => {}
-                Err((name, error)) => {
-                    tracing::info!(%name, %error, "a table of the catalog can't be loaded");
-                    neighbours.unreadable.push(name);
-                }
-            }
+        for (name, look) in look_at(&self.catalog, names, runtime).await {
+            neighbours.add(&name, &look);
         }
         Ok(Some(neighbours))
     }

@@ -8,6 +8,7 @@ mod committing;
 mod execute_plan;
 pub(crate) mod expire_snapshots;
 pub(crate) mod explain_file;
+mod maintain_catalog;
 mod maintenance_log;
 mod outcome;
 mod plan_tables;
@@ -40,9 +41,10 @@ use crate::options::MaintenanceOptions;
 use crate::report::{FileStatus, Output};
 
 /// All procedures, by their canonical names.
-pub(crate) const PROCEDURES: [&dyn Procedure; 15] = [
+pub(crate) const PROCEDURES: [&dyn Procedure; 16] = [
     &expire_snapshots::ExpireSnapshotsProcedure,
     &remove_orphan_files::RemoveOrphanFilesProcedure,
+    &maintain_catalog::MaintainCatalogProcedure,
     &execute_plan::ExecutePlanProcedure,
     &unfinished_runs::ResumeMaintenanceProcedure,
     &unfinished_runs::PurgeDeferredFilesProcedure,
@@ -68,7 +70,8 @@ pub(crate) trait Procedure: Debug + Send + Sync {
     /// The canonical name, lower case.
     fn name(&self) -> &'static str;
 
-    /// The parameters. `table` is always the first; it is not among the positional ones of `ALTER TABLE … EXECUTE`.
+    /// The parameters. What the procedure works on, `table` or `catalog`, is always the first; it is not among the positional
+    /// ones of `ALTER TABLE … EXECUTE`.
     fn parameters(&self) -> &'static [Parameter];
 
     /// Checks the arguments as far as that goes without looking at the table.
@@ -116,6 +119,8 @@ pub struct Parameter {
 pub enum ParameterKind {
     /// The table: a name or a location.
     Table,
+    /// A catalog, or a namespace in one.
+    Catalog,
     /// A point in time: a timestamp (no zone = session zone), a date, epoch milliseconds, or a duration before now.
     Timestamp,
     /// A length of time such as `7d` or `1d12h30m`, or an INTERVAL.
@@ -153,7 +158,7 @@ pub(crate) enum Value {
     Ids(Vec<i64>),
     /// For [`ParameterKind::Map`].
     Map(Vec<(String, String)>),
-    /// For the table, choices (in the parameter's spelling) and text.
+    /// For the table, the catalog, choices (in the parameter's spelling) and text.
     Text(String),
 }
 
@@ -191,7 +196,7 @@ typed_getters! {
 }
 
 impl Arguments {
-    /// The table; every call names one.
+    /// The table; every call of a procedure that takes one names it.
     pub(crate) fn table(&self) -> Result<String> {
         self.text("table").ok_or_else(|| self.error("argument table is missing: name the table or give its location"))
     }

@@ -43,13 +43,10 @@ pub(super) async fn refuse_shared_location(
         Err(error) => return Ok(Some(format!("whether another table uses the same location is not known: {error}"))),
     };
     for other in &neighbours.tables {
-        let theirs = other.metadata.roots(PathRules::new(other.metadata.location()));
-        let shared = match rules.same_place(other.metadata.location(), metadata.location()) {
-            true => Some(other.metadata.location().to_text()),
-            false if own.contains(other.metadata.metadata_location()) => {
-                Some(other.metadata.metadata_location().to_string())
-            }
-            false => theirs.iter().map(|root| &root.location).find_map(|root| {
+        let shared = match rules.same_place(&other.location, metadata.location()) {
+            true => Some(other.location.to_text()),
+            false if own.contains(&other.metadata_location) => Some(other.metadata_location.clone()),
+            false => other.roots.iter().find_map(|root| {
                 let is_searched = folder.is_some_and(|folder| rules.same_place(root, folder));
                 (is_searched || searched.contains(&root.to_text())).then(|| root.to_text())
             }),

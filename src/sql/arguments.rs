@@ -18,6 +18,9 @@ use crate::time::{SessionZone, Why};
 /// Presto's name for the schema, which goes in front of `table_name`.
 const SCHEMA: &str = "schema";
 
+/// The first parameter of procedures that work on all tables of a catalog.
+const CATALOG: &str = "catalog";
+
 /// What the meaning of arguments depends on besides themselves.
 #[derive(Debug, Clone)]
 pub(crate) struct Environment {
@@ -74,7 +77,7 @@ pub(crate) struct Invocation<C = &'static dyn Procedure> {
     pub form: Form,
     /// The catalog in front of `system`, quoted if it was.
     pub catalog: Option<String>,
-    /// The table, when the statement names it outside the arguments.
+    /// The table or catalog, when the statement names it outside the arguments.
     pub target: Option<String>,
     pub arguments: Vec<Argument>,
 }
@@ -91,7 +94,7 @@ impl<C: Callee> Invocation<C> {
         check_mixing(self.callee.name(), self.form, names)?;
         let mut schema = None;
         let mut arguments = Arguments { procedure: self.callee.name(), now_ms: env.now_ms, ..Default::default() };
-        let mut seen: Vec<&str> = self.target.iter().map(|_| "table").collect();
+        let mut seen: Vec<&str> = self.target.iter().map(|_| parameters.subject()).collect();
         for (index, argument) in given.iter().enumerate() {
             if parameters.is_schema(argument.name.as_deref()) {
                 if schema.is_some() {
@@ -113,9 +116,12 @@ impl<C: Callee> Invocation<C> {
             }
         }
         if let Some(target) = &self.target {
-            arguments.values.insert("table", Value::Text(target.clone()));
+            arguments.values.insert(parameters.subject(), Value::Text(target.clone()));
         }
-        self.complete_table(&mut arguments, schema.flatten(), &parameters, env)?;
+        match parameters.subject() {
+            CATALOG => self.complete_catalog(&mut arguments, &parameters)?,
+            _ => self.complete_table(&mut arguments, schema.flatten(), &parameters, env)?,
+        }
         Ok(arguments)
     }
 
@@ -165,6 +171,20 @@ impl<C: Callee> Invocation<C> {
             None => table,
         };
         arguments.values.insert("table", Value::Text(table));
+        Ok(())
+    }
+
+    /// Puts the catalog that a call names in front of `system` in front of the namespace.
+    fn complete_catalog(&self, arguments: &mut Arguments, parameters: &Parameters) -> Result<()> {
+        let within = match (arguments.text(CATALOG), &self.catalog) {
+            (Some(within), Some(catalog)) => names::within_catalog(&within, catalog),
+            (Some(within), None) => within,
+            (None, Some(catalog)) => catalog.clone(),
+            (None, None) => {
+                return Err(parameters.error("argument catalog is missing: name the catalog, or a namespace in it"));
+            }
+        };
+        arguments.values.insert(CATALOG, Value::Text(within));
         Ok(())
     }
 
@@ -305,12 +325,20 @@ impl Parameters {
     }
 
     fn is_schema(&self, name: Option<&str>) -> bool {
-        name.is_some_and(|name| name.eq_ignore_ascii_case(SCHEMA)) && !self.parameters.iter().any(|p| p.name == SCHEMA)
+        name.is_some_and(|name| name.eq_ignore_ascii_case(SCHEMA))
+            && self.subject() != CATALOG
+            && !self.parameters.iter().any(|p| p.name == SCHEMA)
+    }
+
+    /// The name of the parameter that says what the procedure works on.
+    fn subject(&self) -> &'static str {
+        self.parameters.first().map_or("table", |parameter| parameter.name)
     }
 
     fn repeated(&self, parameter: &Parameter, has_target: bool) -> Error {
-        if has_target && parameter.name == "table" {
-            return self.error("argument table can't be given: the statement names the table already");
+        if has_target && parameter.name == self.subject() {
+            let name = parameter.name;
+            return self.error(&format!("argument {name} can't be given: the statement names the {name} already"));
         }
         let aliases = match parameter.aliases {
             [] => String::new(),

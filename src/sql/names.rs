@@ -49,6 +49,17 @@ pub(crate) fn in_catalog(table: &str, catalog: &str, default_schema: &str) -> St
     }
 }
 
+/// A catalog or a namespace in the catalog that a call names in front of `system`.
+///
+/// A name that begins with the catalog stays as it is; any other is a namespace in it.
+pub(crate) fn within_catalog(within: &str, catalog: &str) -> String {
+    let unquoted = |part: &str| part.trim_matches(['"', '`']).to_ascii_lowercase();
+    match split_name(within).first() {
+        Some(first) if unquoted(first) == unquoted(catalog) => within.to_string(),
+        _ => format!("{catalog}.{within}"),
+    }
+}
+
 /// True for a name without a schema.
 pub(crate) fn is_single(name: &str) -> bool {
     split_name(name).len() == 1
@@ -94,5 +105,8 @@ mod tests {
             assert_eq!(in_catalog(table, "h", "public"), expected);
         }
         assert_eq!(in_catalog("t", "\"My Lake\"", "My Schema"), "\"My Lake\".\"My Schema\".t");
+        for (within, expected) in [("H", "H"), ("h.db", "h.db"), ("db", "h.db"), ("\"a.b\".c", "h.\"a.b\".c")] {
+            assert_eq!(within_catalog(within, "h"), expected);
+        }
     }
 }

@@ -18,7 +18,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use super::{names, vacuum};
 use crate::error::{Error, Result};
 use crate::metadata_tables::MetadataTable;
-use crate::procedure;
+use crate::procedure::{self, ParameterKind};
 
 /// A statement of ours.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,7 +44,7 @@ pub(crate) struct Call {
     pub form: Form,
     /// The catalog in front of `system`, quoted if it was.
     pub catalog: Option<String>,
-    /// The table, when the statement names it outside the arguments.
+    /// The table or catalog, when the statement names it outside the arguments.
     pub target: Option<String>,
     pub arguments: Vec<NamedExpr>,
 }
@@ -307,6 +307,10 @@ fn parse_alter_table(parser: &mut Parser) -> Parsed<Option<Call>> {
     }
     let name = parser.parse_identifier()?;
     let Some(procedure) = procedure::find(&name.value) else { return unknown_procedure(&name.value) };
+    if procedure.parameters().first().is_some_and(|subject| subject.kind == ParameterKind::Catalog) {
+        let name = procedure.name();
+        return refused(format!("{name} works on a catalog, not on a table: write CALL system.{name}(catalog => …)"));
+    }
     let procedure = procedure.name();
     let arguments = match parse_arguments(parser)? {
         Some(arguments) => arguments,

@@ -1,6 +1,7 @@
 //! The forms of `VACUUM` that mean Iceberg maintenance.
 //!
 //! - `VACUUM [TABLE] t [RETAIN n HOURS] [DRY RUN]` runs `expire_snapshots` and then `remove_orphan_files` (Athena, Delta);
+//! - `VACUUM CATALOG c[.namespace] [RETAIN n HOURS] [DRY RUN]` runs both on each table of a catalog, by `maintain_catalog`;
 //! - `VACUUM TABLE t EXPIRE SNAPSHOTS [name = value …]` and `VACUUM TABLE t REMOVE ORPHAN FILES [name = value …]` (Dremio).
 //!
 //! Other systems' forms (`VACUUM FULL t`, `VACUUM (…) t`, `VACUUM`) are handed on.
@@ -21,8 +22,11 @@ const OPTIONS: [&str; 9] = ["FULL", "FREEZE", "VERBOSE", "ANALYZE", "SORT", "DEL
 
 /// Reads what follows the word `VACUUM`; `None` when the form is not ours.
 pub(super) fn parse(parser: &mut Parser) -> Parsed<Option<Vec<Call>>> {
-    if word_at(parser, 0, "CATALOG") && matches!(parser.peek_nth_token_ref(1).token, Token::Word(_)) {
-        return refused("VACUUM CATALOG is not supported yet; run VACUUM for each table");
+    if names_a_catalog(parser) {
+        parser.next_token();
+        let path = parse_path(parser)?;
+        let arguments = parse_retention(parser)?;
+        return Ok(Some(vec![call("maintain_catalog", &path, arguments)]));
     }
     let explicit = parser.parse_keyword(Keyword::TABLE);
     if !explicit && OPTIONS.iter().any(|option| word_at(parser, 0, option)) {
@@ -43,6 +47,17 @@ pub(super) fn parse(parser: &mut Parser) -> Parsed<Option<Vec<Call>>> {
         return Ok(None);
     }
     Ok(Some(vec![call("expire_snapshots", &path, arguments.clone()), call("remove_orphan_files", &path, arguments)]))
+}
+
+/// True before `CATALOG c`; a table may be called `catalog`, too.
+fn names_a_catalog(parser: &Parser) -> bool {
+    let follows = |first, second| word_at(parser, 1, first) && word_at(parser, 2, second);
+    let is_number = matches!(parser.peek_nth_token_ref(2).token, Token::Number(..));
+    let is_table = follows("DRY", "RUN")
+        || follows("EXPIRE", "SNAPSHOTS")
+        || follows("REMOVE", "ORPHAN")
+        || (word_at(parser, 1, "RETAIN") && is_number);
+    word_at(parser, 0, "CATALOG") && matches!(parser.peek_nth_token_ref(1).token, Token::Word(_)) && !is_table
 }
 
 fn call(procedure: &'static str, path: &[Ident], arguments: Vec<NamedExpr>) -> Call {

@@ -13,6 +13,7 @@ use crate::time::{self, Why};
 pub(crate) fn kind_in_words(kind: ParameterKind) -> String {
     match kind {
         ParameterKind::Table => "table name or location".into(),
+        ParameterKind::Catalog => "catalog or catalog.namespace".into(),
         ParameterKind::Timestamp => "timestamp".into(),
         ParameterKind::Duration => "duration".into(),
         ParameterKind::Integer(least) => format!("integer >= {least}"),
@@ -39,6 +40,7 @@ pub(crate) fn convert(constant: &Constant, kind: ParameterKind, env: &Environmen
         },
         Constant::Name(name) => match kind {
             ParameterKind::Table => table(name),
+            ParameterKind::Catalog => catalog(name),
             _ => Err(format!("{name} is a name, not a value; put text in single quotes")),
         },
         Constant::Option(text) => from_option(text, kind, env),
@@ -66,9 +68,17 @@ fn table(name: &str) -> Result<Value, Why> {
     Ok(Value::Text(name.to_string()))
 }
 
+fn catalog(name: &str) -> Result<Value, Why> {
+    if name.trim().is_empty() {
+        return Err("the name of the catalog is empty".into());
+    }
+    Ok(Value::Text(name.to_string()))
+}
+
 fn from_text(text: &str, kind: ParameterKind, env: &Environment) -> Result<Value, Why> {
     match kind {
         ParameterKind::Table => table(text),
+        ParameterKind::Catalog => catalog(text),
         ParameterKind::Timestamp => time::timestamp_from_text(text, env.zone, env.now_ms).map(Value::Timestamp),
         ParameterKind::Duration => time::parse_duration(text).map(Value::Duration),
         ParameterKind::Ids => ids_from_text(text).ok_or_else(|| format!("'{text}' is no list of snapshot ids"))?,
@@ -143,7 +153,7 @@ fn from_scalar(scalar: &ScalarValue, kind: ParameterKind, env: &Environment) -> 
             let text = |(name, value): (String, ScalarValue)| text_of(&value).map(|value| (name, value.to_string()));
             pairs.into_iter().map(text).collect::<Option<Vec<_>>>().map(Value::Map).ok_or_else(wrong)
         }
-        ParameterKind::Table | ParameterKind::Text | ParameterKind::Choice(_) => Err(wrong()),
+        ParameterKind::Table | ParameterKind::Catalog | ParameterKind::Text | ParameterKind::Choice(_) => Err(wrong()),
     }
 }
 

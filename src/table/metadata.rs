@@ -445,6 +445,8 @@ fn check_manifests(snapshot: &Snapshot, format_version: i64) -> std::result::Res
 pub(crate) struct TableIdentity {
     #[serde(default)]
     table_uuid: Option<String>,
+    #[serde(default)]
+    view_uuid: Option<String>,
     location: String,
     #[serde(default)]
     last_updated_ms: Option<i64>,
@@ -464,9 +466,20 @@ impl TableIdentity {
         self.last_updated_ms
     }
 
+    /// Where it says that it lives.
+    pub(crate) fn location(&self) -> &str {
+        &self.location
+    }
+
+    /// True for the metadata of a view, which is called and kept like a table's.
+    pub(crate) fn is_view(&self) -> bool {
+        self.table_uuid.is_none() && self.view_uuid.is_some()
+    }
+
     pub(crate) fn of(metadata: &TableMetadata) -> Self {
         Self {
             table_uuid: metadata.table_uuid().map(str::to_string),
+            view_uuid: None,
             location: metadata.location().to_text(),
             last_updated_ms: metadata.last_updated_ms(),
             snapshots: Some(

@@ -28,6 +28,8 @@ pub struct SnapshotSummary {
     pub total_position_deletes: Option<i64>,
     /// How many rows the snapshot's equality-delete files have, if the writer noted a number.
     pub total_equality_deletes: Option<i64>,
+    /// How many bytes the files have that the snapshot added, if the writer noted a number.
+    pub added_files_size: Option<i64>,
     /// The Flink job that made the snapshot.
     pub flink_job_id: Option<Box<str>>,
     /// The job's operator that made it.
@@ -60,6 +62,7 @@ impl<'de> Deserialize<'de> for SnapshotSummary {
                         "total-records" => summary.total_records = fields.next_value::<Count>()?.0,
                         "total-position-deletes" => summary.total_position_deletes = fields.next_value::<Count>()?.0,
                         "total-equality-deletes" => summary.total_equality_deletes = fields.next_value::<Count>()?.0,
+                        "added-files-size" => summary.added_files_size = fields.next_value::<Count>()?.0,
                         "flink.job-id" => summary.flink_job_id = fields.next_value::<Text>()?.0,
                         "flink.operator-id" => summary.flink_operator_id = fields.next_value::<Text>()?.0,
                         "flink.max-committed-checkpoint-id" => {

@@ -128,3 +128,34 @@ fn what_is_wrong_with_a_catalog_is_said_in_one_line_without_its_secrets() {
         assert!(!error.contains("s3cret"), "{catalog}: {error}");
     }
 }
+
+#[test]
+fn a_catalog_is_maintained_as_a_whole_and_a_broken_table_makes_the_exit_code_1() {
+    let home = tempfile::tempdir().unwrap();
+    let root = home.path().canonicalize().unwrap();
+    let lake = root.join("lake");
+    warehouse(&lake);
+    let flag = format!("--catalog=lake={}", lake.display());
+    let run = |arguments: &[&str]| {
+        let output = tool_in(&root, &[&["maintain-catalog", "--format", "ndjson", &flag], arguments].concat(), &[]);
+        let rows: Vec<serde_json::Value> =
+            text(&output.stdout).lines().map(|row| serde_json::from_str(row).unwrap()).collect();
+        let rows: Vec<String> = rows
+            .iter()
+            .map(|row| format!("{} {} {}", row["table_name"], row["status"], row["deleted_snapshots_count"]))
+            .collect();
+        (rows.join("; ").replace(['"', '\\'], ""), output.status.code(), text(&output.stderr).to_string())
+    };
+    let (rows, code, error) = run(&["lake"]);
+    assert!(rows.is_empty() && code == Some(2) && error.contains("--yes"), "{rows} {error}");
+    let (rows, code, error) = run(&["lake.sales.eu", "--dry-run"]);
+    assert_eq!((rows.as_str(), code), ("lake.sales.eu.my orders planned 1", Some(0)), "{error}");
+    assert!(error.contains("Note: lake.sales.eu: tables: 1 planned; 1 snapshots would be expired"), "{error}");
+    std::fs::create_dir_all(lake.join("sales/broken/metadata")).unwrap();
+    std::fs::write(lake.join("sales/broken/metadata/v1.metadata.json"), "{").unwrap();
+    let (rows, code, error) = run(&["lake", "--exclude", "sales.eu.*", "--yes"]);
+    assert_eq!((rows.as_str(), code), ("lake.sales.orders done 1; lake.sales.broken failed null", Some(1)), "{error}");
+    assert!(error.contains("Error: 1 of 2 tables of lake could not be maintained"), "{error}");
+    let (rows, code, _) = run(&["lake", "--exclude", "sales.broken", "--yes", "--max-total-delete-count=100"]);
+    assert_eq!((rows.as_str(), code), ("lake.sales.eu.my orders done 1; lake.sales.orders done 0", Some(0)));
+}

@@ -19,6 +19,7 @@ mod interleavings;
 mod java_behaviours;
 mod journal;
 mod kills;
+mod maintain_catalog;
 mod metadata_tables;
 mod model;
 mod neighbours;

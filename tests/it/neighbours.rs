@@ -10,25 +10,25 @@ use async_trait::async_trait;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use iceberg_maintenance::catalog::{Catalog, CommitOutcome, FileSystemCatalog, LoadedTable, TableCommit, TableName};
 use iceberg_maintenance::fixtures::{self, History};
-use iceberg_maintenance::{Error, FixedClock, Maintenance};
+use iceberg_maintenance::{Clock, Error, FixedClock, Maintenance};
 
 use crate::support::{Session, disk, files, set_modified, unchanged};
 
-const DAY_MS: i64 = 24 * 3600 * 1000;
-const BEGIN_MS: i64 = 1_700_000_000_000;
-const NOW_MS: i64 = BEGIN_MS + 60 * DAY_MS;
+pub(crate) const DAY_MS: i64 = 24 * 3600 * 1000;
+pub(crate) const BEGIN_MS: i64 = 1_700_000_000_000;
+pub(crate) const NOW_MS: i64 = BEGIN_MS + 60 * DAY_MS;
 
 /// Names of folders: any number of names for one.
 #[derive(Debug, Default)]
-struct Registry {
+pub(crate) struct Registry {
     folders: FileSystemCatalog,
     tables: Mutex<Vec<(TableName, String)>>,
     /// Namespaces that this user may not list.
-    forbidden: Vec<String>,
+    pub(crate) forbidden: Vec<String>,
     /// Whether it tells where each table's metadata is.
-    tells: bool,
-    loads: AtomicUsize,
-    notices: Arc<Mutex<Vec<String>>>,
+    pub(crate) tells: bool,
+    pub(crate) loads: Arc<AtomicUsize>,
+    pub(crate) notices: Arc<Mutex<Vec<String>>>,
 }
 
 fn name(namespace: &str, table: &str) -> TableName {
@@ -90,13 +90,13 @@ impl Catalog for Registry {
 }
 
 /// A warehouse with the tables `t` and `u`, each with an expired snapshot and an orphan, and a catalog that names them.
-struct Scene {
+pub(crate) struct Scene {
     _warehouse: tempfile::TempDir,
-    root: PathBuf,
+    pub(crate) root: PathBuf,
 }
 
 impl Scene {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let warehouse = tempfile::tempdir().unwrap();
         let root = warehouse.path().canonicalize().unwrap();
         let scene = Self { _warehouse: warehouse, root };
@@ -105,11 +105,11 @@ impl Scene {
         scene
     }
 
-    fn location(&self, table: &str) -> String {
+    pub(crate) fn location(&self, table: &str) -> String {
         format!("file:{}", self.root.join(table).display())
     }
 
-    fn table(&self, folder: &str, location: &str, prepare: impl FnOnce(&mut History)) {
+    pub(crate) fn table(&self, folder: &str, location: &str, prepare: impl FnOnce(&mut History)) {
         let table = fixtures::Table {
             location: Some(self.location(location)),
             last_updated_ms: BEGIN_MS,
@@ -126,7 +126,20 @@ impl Scene {
         set_modified(&orphan, BEGIN_MS as u64);
     }
 
-    fn session(&self, names: &[(&str, &str, &str)], edit: impl FnOnce(&mut Registry)) -> (Session, Arc<Registry>) {
+    pub(crate) fn session(
+        &self,
+        names: &[(&str, &str, &str)],
+        edit: impl FnOnce(&mut Registry),
+    ) -> (Session, Arc<Registry>) {
+        self.session_at(Arc::new(FixedClock(NOW_MS)), names, edit)
+    }
+
+    pub(crate) fn session_at(
+        &self,
+        clock: Arc<dyn Clock>,
+        names: &[(&str, &str, &str)],
+        edit: impl FnOnce(&mut Registry),
+    ) -> (Session, Arc<Registry>) {
         let named = |(namespace, table, folder): &(&str, &str, &str)| {
             (name(namespace, table), self.root.join(folder).to_str().unwrap().to_string())
         };
@@ -135,7 +148,7 @@ impl Scene {
         let catalog = Arc::new(catalog);
         let notices = Arc::clone(&catalog.notices);
         let builder = Maintenance::builder()
-            .clock(Arc::new(FixedClock(NOW_MS)))
+            .clock(clock)
             .on_notice(move |notice| notices.lock().unwrap().push(notice.to_string()));
         (Session::with(builder.catalog("own", catalog.clone())), catalog)
     }

@@ -32,6 +32,15 @@ impl Failure {
         Self { message, code: INTERRUPTED }
     }
 
+    /// True where the work is done but for a part of it.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.code == 1
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// Prints the message to standard error.
     pub(crate) fn print(&self) {
         // There is nowhere left to report a failure to report a failure.
@@ -49,7 +58,7 @@ impl From<DataFusionError> for Failure {
             return Self::new(error.strip_backtrace());
         };
         let parts: Vec<String> = contexts(&error).into_iter().chain([own.to_string()]).collect();
-        // The work is done except for some deletes: exit code 1.
+        // The work is done except for some deletes, or some of many tables: exit code 1.
         Self { message: parts.join(": "), code: if own.is_partial() { 1 } else { 2 } }
     }
 }

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use datafusion::arrow::array::RecordBatch;
 use iceberg_maintenance::parameters::{Parameter, ParameterKind};
 
 use crate::failure::Failure;
@@ -25,7 +26,7 @@ struct Help {
     examples: &'static str,
 }
 
-const HELP: [Help; 15] = [
+const HELP: [Help; 16] = [
     Help {
         procedure: "expire_snapshots",
         about: "Expire old snapshots, and delete the files that only they needed",
@@ -54,6 +55,21 @@ Examples:
   iceberg-maintenance remove-orphan-files /data/orders --dry-run --output files
   iceberg-maintenance remove-orphan-files /data/orders --older-than 10d --max-delete-count 1000 --yes
   iceberg-maintenance remove-orphan-files /data/orders --location data --yes",
+    },
+    Help {
+        procedure: MAINTAIN_CATALOG,
+        about: "Expire snapshots and remove orphan files of every table of a catalog, or of a namespace in it",
+        acts: true,
+        positional: None,
+        examples: "\
+Each table's own policy applies, and the tables that promise most come first. One row a table; a table that fails doesn't
+stop the others. Exit code 1 when some failed, 2 when all did.
+
+Examples:
+  iceberg-maintenance maintain-catalog lake --dry-run
+  iceberg-maintenance maintain-catalog lake.sales --exclude 'sales.tmp_*,sales.audit' --max-run-time 2h --yes
+  iceberg-maintenance maintain-catalog lake --operations expire_snapshots --max-total-delete-count 100000 --yes
+  iceberg-maintenance maintain-catalog lake --dry-run --report-dropped --format ndjson",
     },
     Help {
         procedure: "execute_plan",
@@ -195,6 +211,12 @@ Examples:
     },
 ];
 
+/// The one procedure that works on a whole catalog: its rows are tables.
+const MAINTAIN_CATALOG: &str = "maintain_catalog";
+
+/// The argument that is the catalog: `--catalog` says where catalogs are.
+const WITHIN: &str = "within";
+
 /// Parameters that make no sense on a command line: it has no relations, and Spark's scripts don't run here.
 const NOT_FLAGS: [&str; 3] = ["file_list_view", "prefix_listing", "stream_results"];
 
@@ -232,6 +254,9 @@ fn flag(parameter: &'static Parameter) -> Arg {
     if parameter.kind == ParameterKind::Table {
         return arg.value_name("TABLE").required(true).help("the table's folder or location");
     }
+    if parameter.kind == ParameterKind::Catalog {
+        return arg.id(WITHIN).value_name("CATALOG[.NAMESPACE]").required(true);
+    }
     let arg = arg.long(kebab(parameter.name)).aliases(parameter.aliases.iter().map(|alias| kebab(alias)));
     match parameter.kind {
         ParameterKind::Boolean => {
@@ -249,7 +274,7 @@ fn flag(parameter: &'static Parameter) -> Arg {
         ParameterKind::Timestamp => arg.value_name("TIME|AGE"),
         ParameterKind::Duration => arg.value_name("DURATION"),
         ParameterKind::Map => arg.value_name("A,B=>C"),
-        ParameterKind::Table | ParameterKind::Text => arg.value_name("TEXT"),
+        ParameterKind::Table | ParameterKind::Catalog | ParameterKind::Text => arg.value_name("TEXT"),
     }
 }
 
@@ -262,8 +287,11 @@ fn fraction(text: &str) -> Result<f64, String> {
 #[derive(Debug, Clone)]
 pub(crate) struct OperationCall {
     procedure: &'static str,
+    /// The name of the argument that says what is worked on.
+    subject: &'static str,
+    /// The table or catalog.
     table: String,
-    /// Names and SQL literals, besides the table.
+    /// Names and SQL literals, besides the table or catalog.
     arguments: Vec<(&'static str, String)>,
     dry_run: bool,
     /// Nobody is asked: it was agreed to, or there is nothing to agree to.
@@ -277,16 +305,21 @@ impl OperationCall {
             return Err(clap::Error::raw(clap::error::ErrorKind::InvalidSubcommand, format!("no subcommand {name}")));
         };
         let procedure = help.procedure;
-        let table = matches.get_one::<String>("table").map(|table| absolute(table)).unwrap_or_default();
-        let given = flags(procedure).filter(|parameter| parameter.kind != ParameterKind::Table);
+        let (subject, table) = match procedure {
+            MAINTAIN_CATALOG => ("catalog", matches.get_one::<String>(WITHIN).cloned()),
+            _ => ("table", matches.get_one::<String>("table").map(|table| absolute(table))),
+        };
+        let table = table.unwrap_or_default();
+        let is_flag = |kind| kind != ParameterKind::Table && kind != ParameterKind::Catalog;
+        let given = flags(procedure).filter(|parameter| is_flag(parameter.kind));
         let arguments = given.filter_map(|parameter| Some((parameter.name, literal(parameter, matches)?))).collect();
         let dry_run = help.acts && matches.get_one::<bool>("dry_run").copied().unwrap_or(false);
-        Ok(Self { procedure, table, arguments, dry_run, yes: !help.acts || matches.get_flag("yes") })
+        Ok(Self { procedure, subject, table, arguments, dry_run, yes: !help.acts || matches.get_flag("yes") })
     }
 
     /// A call without arguments besides the table.
     pub(crate) fn new(procedure: &'static str, table: &str) -> Self {
-        Self { procedure, table: absolute(table), arguments: vec![], dry_run: false, yes: true }
+        Self { procedure, subject: "table", table: absolute(table), arguments: vec![], dry_run: false, yes: true }
     }
 
     /// The same call with one more argument, in place of one of that name.
@@ -303,7 +336,7 @@ impl OperationCall {
 
     /// The statement.
     pub(crate) fn sql(&self) -> String {
-        let table = ("table", quoted(&self.table));
+        let table = (self.subject, quoted(&self.table));
         let arguments =
             std::iter::once(&table).chain(&self.arguments).map(|(name, literal)| format!("{name} => {literal}"));
         format!("CALL system.{}({})", self.procedure, arguments.collect::<Vec<_>>().join(", "))
@@ -353,10 +386,11 @@ pub(crate) fn run(session: &Session, call: OperationCall) -> Result<(), Failure>
             kebab(call.procedure)
         )));
     }
+    if call.procedure == MAINTAIN_CATALOG {
+        return ask_for_catalog(session, &call);
+    }
     let preview = session.rows(&call.with("dry_run", "true").with("output", "'metrics'").sql())?;
-    let table = output::render(&preview, Format::Table)
-        .map_err(|error| Failure::new(format!("the dry run's rows can't be shown: {error}")))?;
-    eprint!("{}", String::from_utf8_lossy(&table));
+    show(&preview)?;
     let value = |name| output::metric(&preview, name).unwrap_or(0);
     // Files that wait or move count as such that go.
     let counts = ["deleted_files_count", "deferred_files_count", "quarantined_files_count"];
@@ -373,6 +407,51 @@ pub(crate) fn run(session: &Session, call: OperationCall) -> Result<(), Failure>
     let call = match takes_limit && !call.is_given("max_delete_count") {
         true => call.with("max_delete_count", files.to_string()),
         false => call,
+    };
+    session.run_statement(&call.sql())
+}
+
+fn show(preview: &[RecordBatch]) -> Result<(), Failure> {
+    let table = output::render(preview, Format::Table)
+        .map_err(|error| Failure::new(format!("the dry run's rows can't be shown: {error}")))?;
+    eprint!("{}", String::from_utf8_lossy(&table));
+    Ok(())
+}
+
+/// Asks once for all tables of a catalog, after a dry run. Tables that fail in it are told, and don't keep the others from
+/// their turn.
+fn ask_for_catalog(session: &Session, call: &OperationCall) -> Result<(), Failure> {
+    if call.arguments.iter().any(|(name, value)| *name == "concurrency" && value != "1") {
+        return Err(Failure::new(
+            "what is agreed to is a number of files, which tables that are maintained at once can't share: leave \
+             --concurrency out, or give --yes",
+        ));
+    }
+    let (preview, failure) = session.rows_and_failure(&call.with("dry_run", "true").sql());
+    show(&preview)?;
+    match failure {
+        Some(failure) if failure.is_partial() => session.say(&format!("Note: {}", failure.message())),
+        Some(failure) => return Err(failure),
+        None => {}
+    }
+    let sum = |names: &[&str]| names.iter().map(|name| output::sum(&preview, name)).sum::<i64>();
+    let question = question(|name| match name {
+        "deleted_snapshots_count" => sum(&[name]),
+        "deleted_files_count" => sum(&[name, "orphan_files_count", "deferred_files_count"]),
+        "deleted_bytes" => sum(&[name, "orphan_bytes"]),
+        _ => 0,
+    });
+    let Some(question) = question else {
+        session.say("There is nothing to do.");
+        return Ok(());
+    };
+    if !confirmed(&question)? {
+        return Err(Failure::new("not confirmed; nothing was changed"));
+    }
+    let files = sum(&["deleted_files_count", "orphan_files_count", "deferred_files_count"]);
+    let call = match call.is_given("max_total_delete_count") {
+        true => call.clone(),
+        false => call.with("max_total_delete_count", files.to_string()),
     };
     session.run_statement(&call.sql())
 }
@@ -494,6 +573,17 @@ mod tests {
         for wrong in [&["test", "verify-table", "/t", "--yes"][..], &["test", "explain-file", "/t"]] {
             assert!(Command::new("test").subcommands(commands()).try_get_matches_from(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_catalog_is_named_as_it_is() {
+        let call =
+            call(&["maintain-catalog", "src", "--exclude", "db.*", "--max-run-time=2h", "--concurrency=2", "-y"]);
+        assert_eq!(
+            call.sql(),
+            "CALL system.maintain_catalog(catalog => 'src', exclude => 'db.*', max_run_time => '2h', concurrency => 2)"
+        );
+        assert!(call.yes && !call.dry_run);
     }
 
     #[test]

@@ -72,6 +72,12 @@ pub(crate) fn metric(batches: &[RecordBatch], name: &str) -> Option<i64> {
     })
 }
 
+/// The sum of a column of whole numbers, without its nulls; 0 when there is no such column.
+pub(crate) fn sum(batches: &[RecordBatch], column: &str) -> i64 {
+    let columns = batches.iter().filter_map(|batch| batch.column_by_name(column)?.as_primitive_opt::<Int64Type>());
+    columns.flat_map(|numbers| numbers.iter().flatten()).fold(0, i64::saturating_add)
+}
+
 /// True when a text column has this value in some row.
 pub(crate) fn has_row(batches: &[RecordBatch], column: &str, value: &str) -> bool {
     batches.iter().any(|batch| {

@@ -133,6 +133,12 @@ impl Session {
         }
     }
 
+    /// Runs one statement; the rows that came, and how it failed after them.
+    pub(crate) fn rows_and_failure(&self, statement: &str) -> (Vec<RecordBatch>, Option<Failure>) {
+        let Rows { batches, failure } = self.run(statement);
+        (batches, failure)
+    }
+
     /// Runs one statement; Ctrl-C stops it between two batches of deletes.
     fn run(&self, statement: &str) -> Rows {
         self.runtime.block_on(async {

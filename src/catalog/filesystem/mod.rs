@@ -314,6 +314,12 @@ async fn rivals(store: &Store, folder: &Location, version: u64, own: &str) -> Re
     Ok(names.into_iter().filter(same_version).filter(|name| name != own).collect())
 }
 
+/// The name of the metadata file with the highest version number; the last one by name where several have it.
+pub(crate) fn newest_metadata_file(names: Vec<String>) -> Option<String> {
+    let files = names.iter().filter_map(|name| MetadataFileName::parse(name));
+    files.max_by(|a, b| (a.version, &a.name).cmp(&(b.version, &b.name))).map(|file| file.name)
+}
+
 /// The refs of a table as a commit asserts them.
 pub(crate) fn refs_of(metadata: &TableMetadata) -> BTreeMap<String, i64> {
     metadata.refs().into_iter().map(|(name, reference)| (name, reference.snapshot_id)).collect()

@@ -102,6 +102,22 @@ fn vacuum_without_a_verb_calls_both_procedures() {
 }
 
 #[test]
+fn vacuum_of_a_catalog_is_one_call_and_a_table_may_be_called_so() {
+    for (sql, expected) in [
+        ("VACUUM CATALOG lake", "maintain_catalog@lake()"),
+        ("VACUUM CATALOG \"My Lake\".db", "maintain_catalog@\"My Lake\".db()"),
+        ("vacuum catalog c retain 48 hours dry run", "maintain_catalog@c(retention_threshold='48h', dry_run=true)"),
+        ("VACUUM TABLE catalog EXPIRE SNAPSHOTS", "expire_snapshots@catalog()"),
+        ("VACUUM catalog EXPIRE SNAPSHOTS", "expire_snapshots@catalog()"),
+    ] {
+        assert_eq!(calls(sql), [expected], "{sql}");
+    }
+    for table in ["VACUUM catalog", "VACUUM catalog DRY RUN", "VACUUM catalog.t", "VACUUM catalog RETAIN 5 HOURS"] {
+        assert_eq!(calls(table).len(), 2, "{table}");
+    }
+}
+
+#[test]
 fn the_form_decides_what_positions_mean() {
     let form = |sql| parsed(sql).unwrap().unwrap().calls[0].form;
     assert_eq!(form("CALL expire_snapshots('t')"), Form::Call);
@@ -179,7 +195,9 @@ fn statements_of_ours_that_do_not_fit_are_errors() {
         ("ALTER TABLE t EXECUTE EXPIRE_SNAPSHOTS BETWEEN ('a')", "AND"),
         ("ALTER TABLE t EXECUTE EXPIRE_SNAPSHOTS RETAIN LAST", "could not be parsed"),
         ("ALTER TABLE t EXECUTE DELETE ORPHAN FILES", "could not be parsed"),
-        ("VACUUM CATALOG c", "VACUUM CATALOG is not supported yet"),
+        ("VACUUM CATALOG c garbage", "the end of the statement"),
+        ("VACUUM CATALOG c RETAIN 5 DAYS", "Expected: HOURS"),
+        ("ALTER TABLE t EXECUTE maintain_catalog", "works on a catalog, not on a table"),
         ("VACUUM t RETAIN HOURS", "a number of hours"),
         ("VACUUM t RETAIN 5 DAYS", "Expected: HOURS"),
         ("VACUUM t DRY RUN now", "the end of the statement"),

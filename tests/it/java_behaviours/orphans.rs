@@ -215,7 +215,7 @@ async fn a_list_that_shows_no_live_file_is_refused() {
 async fn a_list_without_the_columns_or_with_other_types_is_refused() {
     let place = Place::new(with_strays(&["data/s.parquet"]));
     for (columns, says) in [
-        ("'x' AS path, now() AS last_modified", "file_path"),
+        ("'x' AS location, now() AS last_modified", "file_path"),
         ("1 AS file_path, now() AS last_modified", "Invalid file_path column"),
         ("'x' AS file_path, 'today' AS last_modified", "Invalid last_modified column"),
     ] {
