@@ -210,7 +210,9 @@ impl Unfinished {
         if let Some(until_ms) = run.until_ms() {
             return if until_ms <= now_ms { which.due } else { which.not_due };
         }
-        let age_ms = now_ms.saturating_sub(run.run.began_ms());
+        // A run that has noted what it came to, and holds no claim, has ended, however young it is.
+        let has_ended = !run.outcomes.is_empty() && run.claim.is_none();
+        let age_ms = if has_ended { i64::MAX } else { now_ms.saturating_sub(run.run.began_ms()) };
         if which.interrupted && age_ms < which.min_age_ms {
             self.notices.push(format!(
                 "run {} has no end in the journal; it began {} ago and may still be running. If it died, call resume_maintenance",
