@@ -91,7 +91,9 @@ impl Facts {
     }
 
     pub(super) fn delete_files(&self) -> Known {
-        let of_deletes = |entries: &Entries| Kind::ALL[1..].iter().map(|kind| entries.of(*kind).files).sum();
+        let of_deletes = |entries: &Entries| {
+            Kind::ALL[1..].iter().fold(0_i64, |sum, kind| sum.saturating_add(entries.of(*kind).files))
+        };
         let listed = self.listed.live_files(true).or(self.noted(|summary| summary.total_delete_files));
         self.measured(of_deletes).or(listed)
     }

@@ -269,7 +269,8 @@ mod tests {
 
     #[test]
     fn huge_numbers_end_at_the_largest() {
-        let huge = Group { bytes: i64::MAX, records: i64::MAX, ..group(b"a", Kind::Data, i64::MAX, 1) };
+        let (files, bytes, records) = (i64::MAX, i64::MAX, i64::MAX);
+        let huge = Group { files, bytes, records, ..group(b"a", Kind::Data, 1, 1) };
         let entries = fold(&[huge.clone(), huge]);
         assert_eq!((entries.of(Kind::Data).files, entries.of(Kind::Data).bytes), (i64::MAX, i64::MAX));
     }
