@@ -174,11 +174,6 @@ impl Unfinished {
         files.filter(|file| file.status == FileStatus::Planned).count()
     }
 
-    /// True when this call deals with what is left of a run.
-    pub(crate) fn has(&self, run: &RunId) -> bool {
-        self.runs.iter().any(|unfinished| unfinished.open.run == *run)
-    }
-
     /// The runs that removed orphans, and when they began, ms since the epoch.
     pub(crate) fn orphan_runs(&self) -> impl Iterator<Item = (RunId, i64)> {
         let orphans = self.runs.iter().filter(|run| run.operation == Operation::RemoveOrphanFiles);
@@ -210,9 +205,7 @@ impl Unfinished {
         if let Some(until_ms) = run.until_ms() {
             return if until_ms <= now_ms { which.due } else { which.not_due };
         }
-        // A run that has noted what it came to, and holds no claim, has ended, however young it is.
-        let has_ended = !run.outcomes.is_empty() && run.claim.is_none();
-        let age_ms = if has_ended { i64::MAX } else { now_ms.saturating_sub(run.run.began_ms()) };
+        let age_ms = now_ms.saturating_sub(run.run.began_ms());
         if which.interrupted && age_ms < which.min_age_ms {
             self.notices.push(format!(
                 "run {} has no end in the journal; it began {} ago and may still be running. If it died, call resume_maintenance",

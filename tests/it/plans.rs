@@ -285,7 +285,7 @@ async fn a_list_of_files_may_be_old_but_what_it_says_is_looked_up() {
     set_modified(&scene.folder().join(STRAYS[1]), BEGIN_MS as u64 + 5000);
     let call = |more: &str| scene.call("remove_orphan_files", &format!(", file_list => 'inventory'{more}"));
     let error = session.metrics(&call(", max_file_list_age => '1 day'")).await.unwrap_err();
-    assert!(error.contains("4d older than the table's metadata"), "{error}");
+    assert!(error.contains("4.00d older than the table's metadata"), "{error}");
     assert_eq!(session.metrics(&call(", max_file_list_age => '5 days'")).await.unwrap()["deleted_files_count"], 1);
     assert_eq!(scene.gone(), BTreeSet::from([STRAYS[0].to_string()]));
 }

@@ -14,7 +14,6 @@ use super::listing::{Scope, is_metadata_file};
 use super::references::{References, foreign_table};
 use super::search::Search;
 use crate::catalog::LoadedTable;
-use crate::deletion::is_newer;
 use crate::error::{Error, Result};
 use crate::reachability::{Liveness, NamedBy};
 use crate::report::{FileStatus, SkipReason};
@@ -259,10 +258,10 @@ pub(super) fn refuse_old_list(
     }
 }
 
-/// Spares files of a list that are not any more what the list says: gone, of another size, or written again since.
+/// Spares files of a list that are gone, or that the store says are younger than the age limit (ms since the epoch).
 ///
 /// Local files are looked at before their delete anyway.
-pub(super) async fn spare_changed_since_list(search: &mut Search, store: &Store) -> Result<()> {
+pub(super) async fn spare_changed_since_list(search: &mut Search, store: &Store, cutoff_ms: i64) -> Result<()> {
     let orphans = search.orphans.as_mut();
     if store.as_local().is_some() || orphans.is_empty() {
         return Ok(());
@@ -271,7 +270,7 @@ pub(super) async fn spare_changed_since_list(search: &mut Search, store: &Store)
     for (file, look) in orphans.iter_mut().zip(looks) {
         file.status = match look {
             None => FileStatus::Missing,
-            Some(now) if now.modified_ms.zip(file.modified_ms).is_none_or(|(now, then)| is_newer(now, then)) => {
+            Some(now) if now.modified_ms.is_none_or(|modified_ms| modified_ms >= cutoff_ms) => {
                 FileStatus::Spared(SkipReason::TooYoung)
             }
             Some(now) => {

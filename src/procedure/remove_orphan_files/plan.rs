@@ -236,7 +236,7 @@ async fn plan_on(
 
     let is_listing = options.file_list_view.is_none();
     if !is_listing {
-        spare_changed_since_list(&mut search, &store).await?;
+        spare_changed_since_list(&mut search, &store, options.cutoff_ms).await?;
     }
     keep_files_with_other_names(&mut references, &mut search, &store, is_listing, task).await?;
 

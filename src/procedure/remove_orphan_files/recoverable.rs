@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::journal::{Journal, Unfinished, unknown_promise};
 use crate::procedure::recovery::RecoveryWindow;
 use crate::reachability::{FileIdentity, LiveFilesBuilder, Liveness, NamedBy};
-use crate::report::{FileOutcome, FileStatus, Operation, SkipReason};
+use crate::report::{FileOutcome, FileStatus, SkipReason};
 use crate::table::TableMetadata;
 
 /// What is known of files that are no longer referenced.
@@ -37,7 +37,7 @@ impl Recoverable<'_> {
         let left = unfinished.files();
         self.mark(left.iter().map(|file| file.path.as_str()), orphans, SkipReason::LiveAgain)?;
         orphans.retain(|file| file.status != FileStatus::Spared(SkipReason::LiveAgain));
-        let put_off = self.put_off(unfinished).await?;
+        let put_off = self.put_off().await?;
         self.mark(put_off.iter().map(String::as_str), orphans, SkipReason::AwaitsPurge)?;
         if self.window.ms > 0 && !orphans.is_empty() {
             let since_ms = self.now_ms.saturating_sub(self.window.ms);
@@ -47,25 +47,19 @@ impl Recoverable<'_> {
         Ok(())
     }
 
-    /// The files whose deletion runs have put off until a time that has not come, and those of expiries that somebody else deals
-    /// with: their snapshots may be put back at this very moment.
-    async fn put_off(&self, unfinished: &Unfinished) -> Result<Vec<String>> {
+    /// The files whose deletion runs have put off until a time that has not come.
+    async fn put_off(&self) -> Result<Vec<String>> {
         let journal = Journal::of(self.table, self.task)?;
         let mut files = vec![];
-        for run in journal.runs().await?.iter().filter(|run| !unfinished.has(&run.run)) {
-            let waits = run.is_open() && run.until_ms().is_some_and(|until_ms| until_ms > self.now_ms);
-            if run.plan.is_none() || !waits && !run.is_open() && run.claim.is_none() {
+        for run in journal.runs().await? {
+            if !run.is_open() || run.until_ms().is_none_or(|until_ms| until_ms <= self.now_ms) {
                 continue;
             }
-            match journal.plan_of(run).await {
-                Ok(plan) if waits || plan.header.operation == Operation::ExpireSnapshots => {
-                    files.extend(plan.files.into_iter().map(|file| file.path));
-                }
-                Ok(_) => {}
+            match journal.plan_of(&run).await {
+                Ok(plan) => files.extend(plan.files.into_iter().map(|file| file.path)),
                 // Its run took it back since: its commit did not happen.
                 Err(error) if error.is_not_found() => {}
-                Err(error) if error.is_about_the_file() => return Err(unknown_promise(&self.table.name, &error)),
-                Err(error) => return Err(error),
+                Err(error) => return Err(unknown_promise(&self.table.name, &error)),
             }
         }
         Ok(files)
