@@ -437,7 +437,8 @@ fn ask_for_catalog(session: &Session, call: &OperationCall) -> Result<(), Failur
     let sum = |names: &[&str]| names.iter().map(|name| output::sum(&preview, name)).sum::<i64>();
     let question = question(|name| match name {
         "deleted_snapshots_count" => sum(&[name]),
-        "deleted_files_count" => sum(&[name, "orphan_files_count", "deferred_files_count"]),
+        "deleted_files_count" => sum(&[name, "orphan_files_count"]),
+        "deferred_files_count" | "deferred_bytes" => sum(&[name]),
         "deleted_bytes" => sum(&[name, "orphan_bytes"]),
         _ => 0,
     });

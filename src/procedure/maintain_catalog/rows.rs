@@ -86,7 +86,7 @@ impl TableRow {
     }
 }
 
-const COLUMNS: [(&str, DataType, bool); 14] = [
+const COLUMNS: [(&str, DataType, bool); 15] = [
     ("table_name", DataType::Utf8, false),
     ("status", DataType::Utf8, false),
     ("expected_snapshots_count", DataType::Int64, true),
@@ -97,6 +97,7 @@ const COLUMNS: [(&str, DataType, bool); 14] = [
     ("orphan_files_count", DataType::Int64, true),
     ("orphan_bytes", DataType::Int64, true),
     ("deferred_files_count", DataType::Int64, true),
+    ("deferred_bytes", DataType::Int64, true),
     ("failed_deletions_count", DataType::Int64, true),
     ("reason", DataType::Utf8, true),
     ("metadata_location", DataType::Utf8, true),
@@ -132,6 +133,7 @@ pub(super) fn to_batch(rows: &[TableRow]) -> Result<RecordBatch> {
         counts(&|row| row.orphans.as_ref().map(|orphans| orphans.deleted_files_count)),
         counts(&|row| row.orphans.as_ref().map(|orphans| orphans.deleted_bytes)),
         counts(&|row| row.sum(|metrics| metrics.deferred_files_count)),
+        counts(&|row| row.sum(|metrics| metrics.deferred_bytes)),
         counts(&|row| row.sum(|metrics| metrics.failed_deletions_count)),
         texts(&|row| (!row.reasons.is_empty()).then(|| row.reasons.join("; "))),
         texts(&|row| row.metadata_location.clone()),
