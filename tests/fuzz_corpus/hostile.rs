@@ -15,7 +15,7 @@ pub fn inputs(target: &str, corpus: &Inputs) -> Inputs {
         "manifest_list" => avro(LIST, LIST_ENTRY, corpus),
         "sql" => sql(),
         "paths" => paths(),
-        "journal" => vec![],
+        "journal" => journal(corpus),
         other => panic!("{other} has no hostile inputs"),
     }
 }
@@ -71,6 +71,23 @@ fn metadata() -> Inputs {
     };
     let bomb = [gzip(head.as_bytes()), gzip(&[b' '; 1 << 20]).repeat(200), gzip(b"}")].concat();
     inputs.push(named("a gzip bomb", bomb));
+    inputs
+}
+
+/// Plans and outcomes with a hostile number at every place where one may stand: the lengths of messages, columns and what is
+/// compressed are among them.
+fn journal(corpus: &Inputs) -> Inputs {
+    let mut inputs = vec![];
+    for (name, content) in corpus.iter().filter(|(name, _)| matches!(&**name, "plan-3.arrow" | "outcome-1.arrow")) {
+        for at in (0..content.len().saturating_sub(8)).step_by(4) {
+            for number in [i64::MAX, i64::MIN, -2, 1 << 40] {
+                let mut hostile = content.clone();
+                hostile[at..at + 8].copy_from_slice(&number.to_le_bytes());
+                inputs.push(named(format!("{name} with {number} at {at}"), hostile));
+            }
+        }
+    }
+    assert!(inputs.len() > 1000, "the corpus has a plan and an outcome");
     inputs
 }
 
