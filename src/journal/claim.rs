@@ -206,6 +206,13 @@ impl HeldClaim {
         }
     }
 
+    /// Gives the files of a claim free, if there is one.
+    pub(crate) async fn release_any(claim: Option<Self>) {
+        if let Some(claim) = claim {
+            claim.release().await;
+        }
+    }
+
     /// How far the store's clock is ahead of the system's, ms. `None` where the store doesn't say when a file was written.
     pub(crate) async fn clock_difference_ms(&self) -> Result<Option<i64>> {
         match self.is_written {

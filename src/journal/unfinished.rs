@@ -247,7 +247,7 @@ impl Unfinished {
         for mut run in self.runs {
             let name = run.open.run.clone();
             run.refuse_unknown_owner(self.which.no_catalog)?;
-            let claim = match run.claim(&self.which, context).await? {
+            let mut claim = match run.claim(&self.which, context).await? {
                 None => None,
                 Some(Claimed::Held(claim)) => Some(claim),
                 Some(Claimed::ByAnother(who)) => {
@@ -256,18 +256,21 @@ impl Unfinished {
                 }
             };
             if let Err(error) = run.refuse_wrong_clock(claim.as_ref(), &self.which).await {
-                if let Some(claim) = claim {
-                    claim.release().await;
-                }
+                HeldClaim::release_any(claim).await;
                 if !self.which.on_the_way {
                     return Err(error);
                 }
                 finished.notices.push(format!("run {name} is left alone: {error}"));
                 continue;
             }
-            if let Some(claim) = &claim {
-                let promised = claim.promised_by_others(&run.newest.seen().name, context.maintenance.now_ms()).await?;
-                run.deletion.spare(&promised, SkipReason::AwaitsPurge);
+            if let Some(held) = &claim {
+                match held.promised_by_others(&run.newest.seen().name, context.maintenance.now_ms()).await {
+                    Ok(promised) => run.deletion.spare(&promised, SkipReason::AwaitsPurge),
+                    Err(error) => {
+                        HeldClaim::release_any(claim).await;
+                        return Err(error);
+                    }
+                }
             }
             finished.notices.push(format!("run {name} left {}", run.describe()));
             let UnfinishedRun {
@@ -287,7 +290,12 @@ impl Unfinished {
                 moves: is_quarantine.then(|| Arc::new(open.quarantine())),
                 operation,
             };
-            let files = delete_files(deletion, &Stores::new(task.runtime_env()), &mut newest, &options).await?;
+            let files = delete_files(deletion, &Stores::new(task.runtime_env()), &mut newest, &options).await;
+            if files.is_err() {
+                // A run that was cancelled has come to its end, too.
+                HeldClaim::release_any(claim.take()).await;
+            }
+            let files = files?;
             let noted = match (awaits_commit, is_late) {
                 // A commit that is on its way would find its run closed, and nobody would finish it.
                 (true, false) => Ok(()),

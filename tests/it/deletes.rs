@@ -119,6 +119,8 @@ async fn a_cancelled_run_finishes_what_it_began_and_begins_nothing() {
     let requests = orphans.requests();
     assert!((1..=4).contains(&requests.len()) && requests.iter().all(|keys| *keys == 1000), "{requests:?}");
     assert_eq!(orphans.left().await, 8500 - 1000 * requests.len());
+    let journal = orphans.0.all_objects().await;
+    assert!(journal.iter().all(|object| !object.location.as_ref().ends_with(".claim")), "it holds no claim any more");
 }
 
 /// A table on disk: `p=1` holds only what expires, `p=2` something that stays, `p=3` is empty.

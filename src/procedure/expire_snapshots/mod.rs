@@ -341,13 +341,13 @@ pub(crate) async fn delete(committed: CommittedExpiry, context: &RunContext) -> 
         operation: Operation::ExpireSnapshots,
     };
     let stores = Stores::new(task.runtime_env());
-    let files = delete_files(deletion, &stores, &mut newest, &delete_options).await?;
-    if let Some(mut open) = open {
-        summary.notices.extend(open.note_end(Operation::ExpireSnapshots, &files).await);
+    let files = delete_files(deletion, &stores, &mut newest, &delete_options).await;
+    if let (Some(open), Ok(files)) = (&mut open, &files) {
+        summary.notices.extend(open.note_end(Operation::ExpireSnapshots, files).await);
     }
-    if let Some(claim) = claim {
-        claim.release().await;
-    }
+    // A run that was cancelled has come to its end, too.
+    HeldClaim::release_any(claim).await;
+    let files = files?;
     Ok(finish_report(&summary, files, false))
 }
 

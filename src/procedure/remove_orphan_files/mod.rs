@@ -155,13 +155,13 @@ pub(crate) async fn execute(mut plan: OrphanPlan, context: &RunContext) -> Resul
         operation: Operation::RemoveOrphanFiles,
     };
     let stores = crate::storage::Stores::new(task.runtime_env());
-    let files = delete_files(deletion, &stores, &mut newest, &options).await?;
-    if let Some(open) = &mut open {
-        summary.notices.extend(open.note_end(Operation::RemoveOrphanFiles, &files).await);
+    let files = delete_files(deletion, &stores, &mut newest, &options).await;
+    if let (Some(open), Ok(files)) = (&mut open, &files) {
+        summary.notices.extend(open.note_end(Operation::RemoveOrphanFiles, files).await);
     }
-    if let Some(claim) = claim {
-        claim.release().await;
-    }
+    // A run that was cancelled has come to its end, too.
+    HeldClaim::release_any(claim).await;
+    let files = files?;
     let mut report = summary.report(files, false);
     report.absorb(earlier);
     Ok(report)
