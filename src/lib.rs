@@ -58,6 +58,7 @@ mod maintenance;
 mod metadata_tables;
 mod options;
 mod procedure;
+mod progress;
 mod reachability;
 pub mod report;
 pub mod retention;
@@ -78,6 +79,7 @@ pub use procedure::expire_snapshots::{CommittedExpiry, ExpirePlan, ExpireSnapsho
 pub use procedure::explain_file::{Answer, FileExplanation, FileVerdict};
 pub use procedure::remove_orphan_files::{DEFAULT_ORPHAN_AGE_MS, OrphanPlan, PrefixMismatchMode, RemoveOrphanFiles};
 pub use procedure::verify_table::{Finding, Problem, Severity, Verification};
+pub use progress::{Progress, RunStage, Steps};
 pub use sql::{MaintenanceSql, rewrite};
 pub use storage::configured::{ConfiguredStores, CredentialSource, StorageCredentials};
 

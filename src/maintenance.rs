@@ -3,11 +3,13 @@
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use datafusion::catalog::CatalogProvider;
 use datafusion::error::DataFusionError;
 use datafusion::execution::{SessionState, TaskContext};
 use datafusion::prelude::SessionContext;
+use futures::Stream;
 use parking_lot::RwLock;
 
 use crate::catalog::{Catalog, CatalogScope, Catalogs, Defaults, LoadedTable, TableHandle};
@@ -17,6 +19,7 @@ use crate::procedure::expire_snapshots::{self, Attempt, CommittedExpiry, ExpireP
 use crate::procedure::explain_file::{self, FileExplanation};
 use crate::procedure::remove_orphan_files::{self, OrphanPlan, RemoveOrphanFiles};
 use crate::procedure::verify_table::{self, Verification};
+use crate::progress::{BegunRun, Progress, RunWork, Watchers};
 use crate::report::Report;
 
 /// Where "now" comes from.
@@ -64,7 +67,7 @@ impl Cancellation {
     }
 }
 
-/// What one run needs from its session.
+/// What one run needs from its session. What it does is counted in the [`RunWork`] of its task.
 #[derive(Debug, Clone)]
 pub(crate) struct RunContext {
     pub maintenance: Maintenance,
@@ -81,11 +84,23 @@ impl RunContext {
     pub(crate) fn options(&self) -> MaintenanceOptions {
         MaintenanceOptions::of(&self.task)
     }
+
+    /// Finds the table that the run works on now.
+    pub(crate) fn resolve(&self, table: &str) -> Result<TableHandle> {
+        self.work().iter().for_each(|work| work.begin_table(table));
+        self.maintenance.resolve(table)
+    }
+
+    /// What the run has done so far.
+    pub(crate) fn work(&self) -> Option<Arc<RunWork>> {
+        RunWork::of(&self.task)
+    }
 }
 
 /// Runs work in a task of its own, so that dropping the returned future can't cut it between a commit and its deletes:
 /// dropping only asks it to stop between two batches.
 async fn detached<T: Send + 'static>(
+    run: BegunRun,
     context: RunContext,
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {
@@ -96,7 +111,7 @@ async fn detached<T: Send + 'static>(
         }
     }
     let mut waiting = CancelOnDrop(Some(context.cancellation));
-    let outcome = tokio::spawn(work).await;
+    let outcome = tokio::spawn(run.run(work, Result::is_ok)).await;
     waiting.0 = None;
     outcome.map_err(|error| Error::Engine(Arc::new(DataFusionError::ExecutionJoin(Box::new(error)))))?
 }
@@ -115,6 +130,7 @@ struct Inner {
     clock: Arc<dyn Clock>,
     notices: NoticeSink,
     catalogs: Catalogs,
+    watchers: Watchers,
     /// The session holds this handle, so this handle must not hold the session.
     session: Weak<RwLock<SessionState>>,
 }
@@ -190,6 +206,7 @@ impl MaintenanceBuilder {
                 clock: self.clock.unwrap_or_else(|| Arc::new(SystemClock)),
                 notices: self.notices,
                 catalogs: self.catalogs,
+                watchers: Watchers::default(),
                 session: session.state_weak_ref(),
             }),
         };
@@ -207,8 +224,8 @@ impl Maintenance {
     /// A handle without catalogs or a session.
     #[cfg(test)]
     pub(crate) fn with_clock(clock: Arc<dyn Clock>) -> Self {
-        let (notices, catalogs) = Default::default();
-        Self { inner: Arc::new(Inner { clock, notices, catalogs, session: Weak::new() }) }
+        let (notices, catalogs, watchers) = Default::default();
+        Self { inner: Arc::new(Inner { clock, notices, catalogs, watchers, session: Weak::new() }) }
     }
 
     /// The current time by the clock of this handle, ms since the epoch.
@@ -221,8 +238,9 @@ impl Maintenance {
     /// # Errors
     /// Everything that would stop the expiry before its commit.
     pub async fn plan_expire_snapshots(&self, table: &str, options: &ExpireSnapshots) -> Result<ExpirePlan> {
-        let context = self.context()?;
-        expire_snapshots::plan(self.resolve(table)?, options, None, self.now_ms(), &context.task).await
+        let (run, context) = self.begin("expire_snapshots")?;
+        let handle = context.resolve(table)?;
+        run.run(expire_snapshots::plan(handle, options, None, self.now_ms(), &context.task), Result::is_ok).await
     }
 
     /// Plans, commits and deletes; plans again when another writer wins the race for the commit.
@@ -232,8 +250,10 @@ impl Maintenance {
     /// # Errors
     /// Whatever stopped the run; see [`Error`].
     pub async fn expire_snapshots(&self, table: &str, options: &ExpireSnapshots) -> Result<Report> {
-        let (handle, options, context) = (self.resolve(table)?, options.clone(), self.context()?);
-        detached(context.clone(), async move { expire_snapshots::run(handle, &options, None, &context).await }).await
+        let (run, context) = self.begin("expire_snapshots")?;
+        let (handle, options) = (context.resolve(table)?, options.clone());
+        detached(run, context.clone(), async move { expire_snapshots::run(handle, &options, None, &context).await })
+            .await
     }
 
     /// Commits a plan through the table's own catalog.
@@ -243,8 +263,8 @@ impl Maintenance {
     /// nobody knows whether the commit happened.
     pub async fn commit(&self, plan: ExpirePlan) -> Result<CommittedExpiry> {
         let table = plan.metadata().location().to_string();
-        let context = self.context()?;
-        match detached(context.clone(), async move { expire_snapshots::commit(plan, &context).await }).await? {
+        let (run, context) = self.begin_on("expire_snapshots", plan.table())?;
+        match detached(run, context.clone(), async move { expire_snapshots::commit(plan, &context).await }).await? {
             Attempt::Committed(committed) => Ok(*committed),
             Attempt::Conflict(why) => Err(Error::Conflict { table, attempts: 1, why }),
             Attempt::Unsettled(lost) => Err(Error::CommitUnknown { table, why: lost.why }),
@@ -257,8 +277,12 @@ impl Maintenance {
     /// # Errors
     /// [`Error::CommitUnknown`] when the newest metadata doesn't show the commit.
     pub async fn confirm_commit(&self, plan: ExpirePlan) -> Result<CommittedExpiry> {
-        let newest = plan.load_newest().await?;
-        expire_snapshots::confirm(plan, newest, &self.context()?).await
+        let (run, context) = self.begin_on("expire_snapshots", plan.table())?;
+        let confirm = async {
+            let newest = plan.load_newest().await?;
+            expire_snapshots::confirm(plan, newest, &context).await
+        };
+        run.run(confirm, Result::is_ok).await
     }
 
     /// Deletes the files that a committed expiry freed. A file that is gone already is no error; one that could not be
@@ -267,8 +291,8 @@ impl Maintenance {
     /// # Errors
     /// [`Error::Cancelled`], or when the session is gone.
     pub async fn delete_files(&self, committed: CommittedExpiry) -> Result<Report> {
-        let context = self.context()?;
-        detached(context.clone(), async move { expire_snapshots::delete(committed, &context).await }).await
+        let (run, context) = self.begin_on("expire_snapshots", committed.table())?;
+        detached(run, context.clone(), async move { expire_snapshots::delete(committed, &context).await }).await
     }
 
     /// Plans a removal of orphan files and changes nothing.
@@ -276,7 +300,9 @@ impl Maintenance {
     /// # Errors
     /// Everything that would stop the removal before its first delete.
     pub async fn plan_remove_orphan_files(&self, table: &str, options: &RemoveOrphanFiles) -> Result<OrphanPlan> {
-        remove_orphan_files::plan(self.resolve(table)?, options, None, &self.context()?).await
+        let (run, context) = self.begin("remove_orphan_files")?;
+        let handle = context.resolve(table)?;
+        run.run(remove_orphan_files::plan(handle, options, None, &context), Result::is_ok).await
     }
 
     /// Deletes the orphans of a plan, each checked again against the newest metadata.
@@ -284,8 +310,8 @@ impl Maintenance {
     /// # Errors
     /// [`Error::Cancelled`], or when the session is gone.
     pub async fn delete_orphan_files(&self, plan: OrphanPlan) -> Result<Report> {
-        let context = self.context()?;
-        detached(context.clone(), async move { remove_orphan_files::execute(plan, &context).await }).await
+        let (run, context) = self.begin_on("remove_orphan_files", plan.table())?;
+        detached(run, context.clone(), async move { remove_orphan_files::execute(plan, &context).await }).await
     }
 
     /// Checks that every file which any snapshot of the table needs is there and what it should be. Changes nothing.
@@ -294,7 +320,9 @@ impl Maintenance {
     /// When the table's metadata can't be read, and every failure on the way to a file: what is wrong with files is in the
     /// [`Verification`].
     pub async fn verify_table(&self, table: &str) -> Result<Verification> {
-        verify_table::verify(self.resolve(table)?, &self.context()?).await
+        let (run, context) = self.begin("verify_table")?;
+        let handle = context.resolve(table)?;
+        run.run(verify_table::verify(handle, &context), Result::is_ok).await
     }
 
     /// Says why a file is kept, or what would remove it. Changes nothing. `path` is a location, or a path relative to the
@@ -303,7 +331,9 @@ impl Maintenance {
     /// # Errors
     /// When the table's metadata can't be read, and every failure on the way to a file.
     pub async fn explain_file(&self, table: &str, path: &str) -> Result<FileExplanation> {
-        explain_file::explain(self.resolve(table)?, path, &self.context()?).await
+        let (run, context) = self.begin("explain_file")?;
+        let handle = context.resolve(table)?;
+        run.run(explain_file::explain(handle, path, &context), Result::is_ok).await
     }
 
     /// The names of the tables of a catalog, or of a namespace in one (`catalog.namespace`), with all that lies in namespaces
@@ -336,6 +366,29 @@ impl Maintenance {
         inner: Option<Arc<dyn CatalogProvider>>,
     ) -> Arc<dyn CatalogProvider> {
         crate::metadata_tables::with_metadata_tables(self.clone(), catalog, inner)
+    }
+
+    /// How far runs are: a stream of what each run of this handle that begins from now on has done, by SQL or by the methods here.
+    ///
+    /// There is something of every run `every` so often while it works, however little happened, and once after its end, when
+    /// [`RunStage::is_end`](crate::RunStage::is_end) is true. The stream ends when the session and all handles are gone. Runs don't
+    /// wait for it: one that is not polled misses what was between, and one that is dropped costs nothing more.
+    ///
+    /// Needs a tokio runtime with time enabled once it is polled.
+    ///
+    /// ```no_run
+    /// # async fn run(maintenance: iceberg_maintenance::Maintenance) {
+    /// use futures::StreamExt;
+    /// let mut progress = maintenance.progress(std::time::Duration::from_millis(200));
+    /// tokio::spawn(async move {
+    ///     while let Some(run) = progress.next().await {
+    ///         println!("{} of {}: {}, {} files listed", run.operation, run.table, run.stage.as_str(), run.files_listed);
+    ///     }
+    /// });
+    /// # }
+    /// ```
+    pub fn progress(&self, every: Duration) -> impl Stream<Item = Progress> + Send + Unpin + 'static + use<> {
+        self.inner.watchers.watch(every)
     }
 
     /// Passes a notice on to whom the embedder named.
@@ -371,8 +424,23 @@ impl Maintenance {
         Ok(SessionContext::new_with_state(state))
     }
 
-    fn context(&self) -> Result<RunContext> {
-        let task = self.session()?.task_ctx();
-        Ok(RunContext { maintenance: self.clone(), task, cancellation: Cancellation::default() })
+    /// Begins to count a run of an operation, and tells who looks on.
+    pub(crate) fn begin_run(&self, operation: String) -> BegunRun {
+        self.inner.watchers.begin(operation)
+    }
+
+    /// Begins a run of an operation in this handle's session.
+    fn begin(&self, operation: &str) -> Result<(BegunRun, RunContext)> {
+        let session = self.session()?;
+        let run = self.begin_run(operation.into());
+        let task = Arc::new(run.work.count_in(&session.task_ctx()));
+        Ok((run, RunContext { maintenance: self.clone(), task, cancellation: Cancellation::default() }))
+    }
+
+    /// The same for an operation that goes on with a table that was loaded before.
+    fn begin_on(&self, operation: &str, table: &LoadedTable) -> Result<(BegunRun, RunContext)> {
+        let (run, context) = self.begin(operation)?;
+        run.work.begin_table(&table.name);
+        Ok((run, context))
     }
 }

@@ -19,8 +19,10 @@ mod pace;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::task::JoinHandle;
+use tracing::Instrument;
 
 pub(crate) use guards::{Limits, check_limits};
 pub(crate) use journal::{remove_claim, remove_journal};
@@ -33,7 +35,8 @@ use object::{ObjectDeletes, Outcomes};
 use pace::Pace;
 
 use crate::error::{Error, Result};
-use crate::maintenance::Cancellation;
+use crate::maintenance::{Cancellation, RunContext};
+use crate::progress::RunWork;
 use crate::report::{FileOutcome, FileStatus, Operation, SkipReason};
 use crate::storage::{LocalFiles, Store, StoreKind, Stores};
 use crate::table::{Location, Roots};
@@ -70,6 +73,37 @@ pub(crate) struct DeletionOptions {
     pub moves: Option<Arc<Moves>>,
     /// What is being done: after a commit the first batch goes even if the run was cancelled meanwhile.
     pub operation: Operation,
+    /// Where the deletes are counted, for who looks on.
+    pub work: Option<Arc<RunWork>>,
+}
+
+impl DeletionOptions {
+    /// Deletes of an operation, as many at once as the session allows.
+    pub(crate) fn of(operation: Operation, context: &RunContext) -> Self {
+        Self {
+            concurrency: context.options().max_concurrent_deletes,
+            cancellation: context.cancellation.clone(),
+            moves: None,
+            operation,
+            work: context.work(),
+        }
+    }
+
+    fn count(&self, what: fn(&RunWork) -> &AtomicUsize, more: usize) {
+        if let Some(work) = &self.work {
+            what(work).fetch_add(more, Ordering::Relaxed);
+        }
+    }
+
+    fn count_bytes(&self, files: &[FileOutcome]) {
+        let is_gone = |file: &&FileOutcome| {
+            matches!(file.status, FileStatus::Deleted | FileStatus::Quarantined | FileStatus::Returned)
+        };
+        let bytes = files.iter().filter(is_gone).filter_map(|file| file.bytes).fold(0, u64::saturating_add);
+        if let Some(work) = &self.work {
+            work.bytes_deleted.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
 }
 
 impl DeletionPlan {
@@ -222,21 +256,23 @@ pub(crate) async fn delete_files(
     let at_once = options.concurrency.clamp(1, BATCHES_AT_ONCE);
     let mut batches = Batches { files: files.into_iter(), begun: 0, newest, stopped: None, pace, options };
     let (mut files, mut running) = (Vec::with_capacity(count), VecDeque::new());
-    while let Some(batch) = batches.next().await {
+    options.count(|work| &work.deletes_known, planned as usize);
+    while let Some(Batch { files: batch, planned }) = batches.next().await {
         // In a task of its own, so that it goes on while the metadata is looked at for the next one.
         let begun = RunningBatch {
+            planned,
             files: batch.clone(),
-            task: tokio::spawn(executor.clone().delete_batch(table.clone(), batch)),
+            task: tokio::spawn(executor.clone().delete_batch(table.clone(), batch).in_current_span()),
         };
         running.push_back(begun);
         if running.len() == at_once
             && let Some(first) = running.pop_front()
         {
-            files.extend(first.done().await);
+            files.extend(first.done(options).await);
         }
     }
     for batch in running {
-        files.extend(batch.done().await);
+        files.extend(batch.done(options).await);
     }
     if files.len() < count {
         let deleted = files.iter().filter(|file| file.status == FileStatus::Deleted).count() as u64;
@@ -246,8 +282,16 @@ pub(crate) async fn delete_files(
     Ok(files)
 }
 
+/// Files that are dealt with together.
+struct Batch {
+    files: Vec<FileOutcome>,
+    /// How many of them were planned before the look at the newest metadata.
+    planned: usize,
+}
+
 /// A batch that has begun.
 struct RunningBatch {
+    planned: usize,
     /// As they were before.
     files: Vec<FileOutcome>,
     task: JoinHandle<Vec<FileOutcome>>,
@@ -255,9 +299,9 @@ struct RunningBatch {
 
 impl RunningBatch {
     /// What became of its files. One fault of ours must not hide what the other batches did.
-    async fn done(self) -> Vec<FileOutcome> {
-        let Self { mut files, task } = self;
-        match task.await {
+    async fn done(self, options: &DeletionOptions) -> Vec<FileOutcome> {
+        let Self { planned, mut files, task } = self;
+        let files = match task.await {
             Ok(done) => done,
             Err(error) => {
                 let why = format!("what became of it is unknown, because the task that deletes it died: {error}");
@@ -266,7 +310,10 @@ impl RunningBatch {
                 }
                 files
             }
-        }
+        };
+        options.count(|work| &work.deletes_done, planned);
+        options.count_bytes(&files);
+        files
     }
 }
 
@@ -283,7 +330,7 @@ struct Batches<'a> {
 
 impl Batches<'_> {
     /// The next batch. `None` at the end and when the run was cancelled.
-    async fn next(&mut self) -> Option<Vec<FileOutcome>> {
+    async fn next(&mut self) -> Option<Batch> {
         // Looking at the metadata long before a delete may begin would be of little use.
         let permit = self.pace.permit().await;
         let may_stop = self.begun > 0 || self.options.operation != Operation::ExpireSnapshots;
@@ -295,14 +342,15 @@ impl Batches<'_> {
         if batch.is_empty() {
             return None;
         }
-        if self.stopped.is_none() && batch.iter().any(|file| file.status == FileStatus::Planned) {
+        let planned = batch.iter().filter(|file| file.status == FileStatus::Planned).count();
+        if self.stopped.is_none() && planned > 0 {
             self.stopped = self.newest.spare_live_files(&mut batch).await.err().map(|error| error.to_string());
         }
         if let Some(why) = &self.stopped {
             give_up(&mut batch, &format!("the newest metadata could not be checked ({why})"));
         }
         drop(permit);
-        Some(batch)
+        Some(Batch { files: batch, planned })
     }
 }
 

@@ -20,6 +20,7 @@ use crate::deletion::{
 };
 use crate::error::{Error, Result};
 use crate::maintenance::RunContext;
+use crate::progress::{RunStage, stage};
 use crate::report::{FileOutcome, FileStatus, Operation, SkipReason, as_quarantined};
 use crate::storage::{Store, Stores, files_gone};
 use crate::table::{Location, PathRules};
@@ -284,13 +285,11 @@ impl Unfinished {
                 was_claimed,
                 ..
             } = run;
-            let options = DeletionOptions {
-                concurrency: context.options().max_concurrent_deletes,
-                cancellation: context.cancellation.clone(),
-                moves: is_quarantine.then(|| Arc::new(open.quarantine())),
-                operation,
-            };
-            let files = delete_files(deletion, &Stores::new(task.runtime_env()), &mut newest, &options).await;
+            let moves = is_quarantine.then(|| Arc::new(open.quarantine()));
+            let options = DeletionOptions { moves, ..DeletionOptions::of(operation, context) };
+            let stores = Stores::new(task.runtime_env());
+            let delete = delete_files(deletion, &stores, &mut newest, &options);
+            let files = stage(&context.task, RunStage::Deleting, delete).await;
             if files.is_err() {
                 // A run that was cancelled has come to its end, too.
                 HeldClaim::release_any(claim.take()).await;

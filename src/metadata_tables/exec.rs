@@ -24,7 +24,7 @@ use futures::{StreamExt, TryStreamExt};
 use super::load::Load;
 use super::{MetadataTable, Request, entries, manifests, partitions, rows, schema};
 use crate::error::Result;
-use crate::scan::ScanWork;
+use crate::progress::RunWork;
 use crate::table::{PartitionType, Snapshot, TableMetadata};
 
 /// The plan node of a metadata table. One partition, whose scans of manifests run in several.
@@ -120,7 +120,7 @@ impl ExecutionPlan for MetadataTableExec {
         if partition != 0 {
             return exec_err!("MetadataTableExec has one partition, but partition {partition} was asked for");
         }
-        let work = Arc::<ScanWork>::default();
+        let work = Arc::<RunWork>::default();
         let scan = Scan {
             request: self.request.clone(),
             load: Arc::clone(&self.load),
@@ -146,7 +146,7 @@ impl ExecutionPlan for MetadataTableExec {
 
 /// Shows in `EXPLAIN ANALYZE` what was read, once the stream has ended.
 struct WorkMetrics {
-    work: Arc<ScanWork>,
+    work: Arc<RunWork>,
     metrics: ExecutionPlanMetricsSet,
 }
 
@@ -155,8 +155,8 @@ impl Drop for WorkMetrics {
         let record = |name: &'static str, count: &AtomicUsize| {
             MetricBuilder::new(&self.metrics).global_counter(name).add(count.load(Ordering::Relaxed));
         };
-        record("manifest_lists_read", &self.work.manifest_lists_read);
-        record("manifests_read", &self.work.manifests_read);
+        record("manifest_lists_read", &self.work.manifest_lists.read);
+        record("manifests_read", &self.work.manifests.read);
         record("requests", &self.work.requests);
         record("bytes_scanned", &self.work.bytes_scanned);
     }

@@ -14,7 +14,8 @@ use super::MetadataTable;
 use super::human::bound;
 use super::schema::{self, partition_summary, partition_summary_fields};
 use crate::error::{Error, Result};
-use crate::scan::{DescribedManifest, EntryCounts, ScanWork, describe_list};
+use crate::progress::RunWork;
+use crate::scan::{DescribedManifest, EntryCounts, describe_list};
 use crate::storage::Stores;
 use crate::table::{PartitionType, ResultType, Snapshot, SpecTransform, TableMetadata, spec_transforms};
 
@@ -74,8 +75,8 @@ async fn manifests_of(snapshot: &Snapshot, task: &TaskContext) -> Result<Vec<Des
         return Ok(manifests.map(described).collect());
     };
     let bytes = Stores::new(task.runtime_env()).read(list).await?;
-    if let Some(work) = ScanWork::of(task) {
-        work.manifest_lists_read.fetch_add(1, Ordering::Relaxed);
+    if let Some(work) = RunWork::of(task) {
+        work.manifest_lists.read.fetch_add(1, Ordering::Relaxed);
         work.requests.fetch_add(1, Ordering::Relaxed);
         work.bytes_scanned.fetch_add(bytes.len(), Ordering::Relaxed);
     }

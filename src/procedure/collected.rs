@@ -1,9 +1,13 @@
 //! The files of a plan while they are collected.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 
 use crate::error::Result;
+use crate::progress::RunWork;
 use crate::report::FileOutcome;
 
 /// Files that may go, with the memory they take: a plan holds each of them once, whatever it was chosen from.
@@ -12,6 +16,8 @@ pub(super) struct CollectedFiles {
     files: Vec<FileOutcome>,
     reservation: MemoryReservation,
     reserved: usize,
+    /// Where they are counted, for who looks on.
+    work: Option<Arc<RunWork>>,
 }
 
 /// What the reservation grows by at least.
@@ -20,7 +26,7 @@ const STEP: usize = 64 << 10;
 impl CollectedFiles {
     pub(super) fn new(task: &TaskContext) -> Self {
         let reservation = MemoryConsumer::new("FilesToDelete").register(task.memory_pool());
-        Self { files: vec![], reservation, reserved: 0 }
+        Self { files: vec![], reservation, reserved: 0, work: RunWork::of(task) }
     }
 
     /// # Errors
@@ -29,6 +35,9 @@ impl CollectedFiles {
         self.reserved += size_of::<FileOutcome>() + file.path.capacity();
         if self.reserved > self.reservation.size() {
             self.reservation.try_grow((self.reserved - self.reservation.size()).max(STEP))?;
+        }
+        if let Some(work) = &self.work {
+            work.candidates.fetch_add(1, Ordering::Relaxed);
         }
         self.files.push(file);
         Ok(())

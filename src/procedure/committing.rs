@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 
 use crate::catalog::{LoadedTable, Ownership, TableHandle};
 use crate::error::{Error, Result};
+use crate::progress::{RunStage, stage};
 use crate::storage::Stores;
 use crate::table::{PathRules, TableIdentity, TableMetadata};
 
@@ -36,7 +37,7 @@ pub(super) async fn plan_on_newest<'a, T>(
     let runtime = task.runtime_env();
     let mut attempts = 1;
     loop {
-        let table = handle.load(&runtime).await?;
+        let table = stage(task, RunStage::Loading, handle.load(&runtime)).await?;
         let error = match plan(table.clone()).await {
             Ok(plan) => return Ok(plan),
             Err(error) => error,

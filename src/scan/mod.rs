@@ -28,7 +28,7 @@ mod testing;
 pub(crate) use entries::{EntryField, EntryFields, Inherited, entry_schema, partition_fields};
 pub(crate) use exec::{EntryManifest, EntryScan, EntryScanExec};
 pub(crate) use exec::{
-    ManifestListRef, ManifestListScanExec, ManifestRef, ManifestScanExec, OnUnreadable, ScanLog, ScanWork, Unreadable,
+    ManifestListRef, ManifestListScanExec, ManifestRef, ManifestScanExec, OnUnreadable, ScanLog, Unreadable,
     collect_partitioned,
 };
 pub(crate) use frame::data_frame;

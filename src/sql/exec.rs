@@ -30,8 +30,8 @@ use super::provider::refuse_acting;
 use crate::error::Error;
 use crate::maintenance::{Cancellation, Maintenance, RunContext};
 use crate::procedure::BoundCall;
+use crate::progress::RunWork;
 use crate::report::Metrics;
-use crate::scan::ScanWork;
 
 /// The rows of calls in order. More than one call puts the procedure's name in front of each row.
 pub(crate) fn schema_of(calls: &[Arc<dyn BoundCall>]) -> Result<SchemaRef> {
@@ -63,7 +63,7 @@ struct Finished {
     batches: Vec<RecordBatch>,
     metrics: Vec<Metrics>,
     /// What all scans of all calls did.
-    work: Option<Arc<ScanWork>>,
+    work: Option<Arc<RunWork>>,
     /// Why the work is not complete, where the rows say it file by file: the rows come first, then this error.
     incomplete: Option<Arc<DataFusionError>>,
 }
@@ -117,10 +117,13 @@ impl Run {
         if let Some(acting) = self.calls.iter().find(|named| !named.call.dry_run()) {
             refuse_acting(acting.name, task.session_config().options())?;
         }
-        let task = Arc::new(Arc::<ScanWork>::default().count_in(&task));
+        let run = self.maintenance.begin_run(names_of(&self.calls));
+        let task = Arc::new(run.work.count_in(&task));
         let context =
             RunContext { maintenance: self.maintenance.clone(), task, cancellation: self.cancellation.clone() };
-        let work = runtime.spawn(run_to_the_end(self.calls.clone(), Arc::clone(&self.schema), context));
+        let work = run_to_the_end(self.calls.clone(), Arc::clone(&self.schema), context);
+        let is_complete = |outcome: &Result<Finished>| matches!(outcome, Ok(Finished { incomplete: None, .. }));
+        let work = runtime.spawn(run.run(work, is_complete));
         let outcome = async move {
             match work.await {
                 Ok(finished) => finished.map(Arc::new).map_err(Arc::new),
@@ -135,9 +138,13 @@ fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
+fn names_of(calls: &[NamedCall]) -> String {
+    calls.iter().map(|call| call.name).collect::<Vec<_>>().join(" and ")
+}
+
 /// Runs the calls. What became of a run that nobody waits for any more goes where notices go.
 async fn run_to_the_end(calls: Vec<NamedCall>, schema: SchemaRef, context: RunContext) -> Result<Finished> {
-    let names = calls.iter().map(|call| call.name).collect::<Vec<_>>().join(" and ");
+    let names = names_of(&calls);
     let (maintenance, cancellation) = (context.maintenance.clone(), context.cancellation.clone());
     let outcome = run_all(calls, schema, context).await;
     if cancellation.is_cancelled() {
@@ -175,7 +182,7 @@ fn notify(maintenance: &Maintenance, procedure: &str, text: &str) {
 
 /// Runs the calls one after the other; the first one that fails or stays incomplete ends it.
 async fn run_all(calls: Vec<NamedCall>, schema: SchemaRef, context: RunContext) -> Result<Finished> {
-    let work = ScanWork::of(&context.task);
+    let work = context.work();
     let mut finished = Finished { batches: vec![], metrics: vec![], work, incomplete: None };
     let mut done: Vec<&'static str> = vec![];
     let several = calls.len() > 1;
@@ -379,12 +386,14 @@ fn record_metrics(set: &ExecutionPlanMetricsSet, finished: &Finished) {
     record("files_listed", total(|report| report.scanned_files_count));
     if let Some(work) = &finished.work {
         let count = |count: &AtomicUsize| count.load(Ordering::Relaxed);
-        record("manifest_lists_read", count(&work.manifest_lists_read));
-        record("manifests_read", count(&work.manifests_read));
+        record("manifest_lists_read", count(&work.manifest_lists.read));
+        record("manifests_read", count(&work.manifests.read));
         record("requests", count(&work.requests));
         record("bytes_scanned", count(&work.bytes_scanned));
         record("decoded_rows", count(&work.rows));
         record("decoded_batches", count(&work.batches));
+        record("candidates", count(&work.candidates));
+        record("deletes", count(&work.deletes_done));
         let elapsed = Duration::from_nanos(work.decode_ns.load(Ordering::Relaxed));
         MetricBuilder::new(set).subset_time("elapsed_decode", 0).add_duration(elapsed);
     }

@@ -9,6 +9,8 @@ use iceberg_maintenance::report::METRICS;
 use iceberg_maintenance::{Clock, SystemClock};
 use serde_json::Value;
 
+use crate::support::{python, python_has};
+
 const DAY_MS: i64 = 86_400_000;
 
 fn tool(arguments: &[&str]) -> Output {
@@ -86,6 +88,41 @@ fn errors_go_to_stderr_with_exit_code_2() {
         assert!(stderr(&output).starts_with("Error: ") && stderr(&output).contains(says), "{}", stderr(&output));
         assert_eq!(stdout(&output), "", "{arguments:?}");
     }
+}
+
+/// Runs the tool on a terminal; what this shows, with all that moves its cursor.
+fn on_a_terminal(arguments: &[&str]) -> String {
+    let spawn = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
+    let mut command = Command::new(python());
+    command.args(["-c", spawn, env!("CARGO_BIN_EXE_iceberg-maintenance")]).args(arguments).env("TERM", "xterm");
+    stdout(&command.stdin(Stdio::null()).output().unwrap()).to_string()
+}
+
+#[test]
+fn a_terminal_shows_what_a_run_does_and_nothing_else_does() {
+    if !python_has(&["pty"]) {
+        return;
+    }
+    // A catalog that takes its time, and then knows nothing.
+    let catalog = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let flag = format!("--catalog=lake=rest+http://{}", catalog.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for connection in catalog.incoming() {
+            std::thread::sleep(std::time::Duration::from_millis(1500));
+            let answer = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+            connection.unwrap().write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    let arguments = [flag.as_str(), "expire-snapshots", "lake.db.t", "--dry-run"];
+    let shown = on_a_terminal(&arguments);
+    let (display, error) = shown.rsplit_once("\u{1b}[2K").unwrap_or_else(|| panic!("{shown:?}"));
+    assert!(display.contains(" expire_snapshots lake.db.t: loading"), "{shown:?}");
+    assert!(error.contains("Error: ") && !error.contains("loading"), "{shown:?}");
+
+    let quiet = on_a_terminal(&[&arguments[..], &["--quiet"]].concat());
+    assert!(quiet.starts_with("Error: ") && quiet.lines().count() == 1, "{quiet:?}");
+    let piped = tool(&arguments);
+    assert!(stderr(&piped).starts_with("Error: ") && stderr(&piped).lines().count() == 1, "{}", stderr(&piped));
 }
 
 #[test]

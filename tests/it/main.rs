@@ -25,6 +25,7 @@ mod model;
 mod neighbours;
 mod plan_tables;
 mod plans;
+mod progress;
 mod property;
 mod proxy;
 mod pyiceberg;

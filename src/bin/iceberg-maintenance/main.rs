@@ -8,6 +8,7 @@
 mod arguments;
 mod config;
 mod demo;
+mod display;
 mod failure;
 mod interrupts;
 mod operations;

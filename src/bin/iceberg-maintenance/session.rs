@@ -1,6 +1,6 @@
 //! The DataFusion session, and running statements in it.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use tokio::runtime::Runtime;
 
 use crate::arguments::Options;
 use crate::config::Config;
+use crate::display::{self, Display};
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::output::{self, Format};
@@ -34,6 +35,7 @@ pub(crate) struct Session {
     interrupts: Interrupts,
     /// What interrupted runs said of their ending.
     endings: Arc<Mutex<Vec<String>>>,
+    display: Arc<Display>,
     format: Format,
     quiet: bool,
 }
@@ -59,7 +61,8 @@ impl Session {
         }
         let context = SessionContext::new_with_config_rt(config, Arc::new(environment.build()?));
         let (interrupts, endings) = (Interrupts::listen(&runtime), Arc::default());
-        let builder = Maintenance::builder().on_notice(notices(&interrupts, &endings, options.quiet));
+        let display = Arc::new(Display::new(options.quiet));
+        let builder = Maintenance::builder().on_notice(notices(&interrupts, &endings, &display, options.quiet));
         let maintenance = config_file.apply(builder).register(&context)?;
         for name in config_file.catalog_names() {
             let catalog = maintenance.with_metadata_tables(name, context.catalog(name));
@@ -68,8 +71,8 @@ impl Session {
         for (name, value) in config_file.settings().iter().chain(&options.set) {
             context.state_ref().write().config_mut().options_mut().set(name, value)?;
         }
-        let session =
-            Self { context, maintenance, runtime, interrupts, endings, format: options.format, quiet: options.quiet };
+        let (format, quiet) = (options.format, options.quiet);
+        let session = Self { context, maintenance, runtime, interrupts, endings, display, format, quiet };
         config_file.warnings().iter().for_each(|warning| session.say(&format!("Note: {warning}")));
         Ok(session)
     }
@@ -114,8 +117,7 @@ impl Session {
     /// Prints a message to standard error, unless the session is quiet.
     pub(crate) fn say(&self, text: &str) {
         if !self.quiet {
-            // A message that nobody can read is no reason to stop.
-            let _ = writeln!(std::io::stderr(), "{text}");
+            self.display.say(text);
         }
     }
 
@@ -148,6 +150,7 @@ impl Session {
             let outcome = tokio::select! {
                 outcome = self.collect(statement, &mut batches) => Some(outcome),
                 () = running.interrupted() => None,
+                never = self.display.follow(self.maintenance.progress(display::EVERY)) => match never {},
             };
             if let Some(outcome) = outcome {
                 return Rows { batches, failure: outcome.err().map(Failure::from) };
@@ -192,15 +195,15 @@ struct Rows {
 fn notices(
     interrupts: &Interrupts,
     endings: &Arc<Mutex<Vec<String>>>,
+    display: &Arc<Display>,
     quiet: bool,
 ) -> impl Fn(&str) + Send + Sync + 'static {
-    let (interrupts, endings) = (interrupts.clone(), Arc::clone(endings));
+    let (interrupts, endings, display) = (interrupts.clone(), Arc::clone(endings), Arc::clone(display));
     move |text| {
         if interrupts.is_interrupted() {
             lock(&endings).push(text.to_string());
         } else if !quiet {
-            // A message that nobody can read is no reason to stop.
-            let _ = writeln!(std::io::stderr(), "Note: {text}");
+            display.say(&format!("Note: {text}"));
         }
     }
 }

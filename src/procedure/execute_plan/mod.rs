@@ -82,7 +82,7 @@ impl BoundCall for ExecutePlanCall {
 
     async fn run(&self, context: RunContext) -> Result<CallOutcome> {
         let started = Instant::now();
-        let handle = context.maintenance.resolve(&self.table)?;
+        let handle = context.resolve(&self.table)?;
         let plan = PlanFile::read(&self.plan, &context.task).await?;
         let operation = self.execute(&plan, &handle, &context);
         let report = super::verified(self.verify, &handle, &context, operation).await?;

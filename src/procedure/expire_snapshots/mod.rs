@@ -27,6 +27,7 @@ use crate::error::{Error, Result};
 use crate::journal::{Claim, Claimed, Finished, HeldClaim, OpenRun, PlanFile, Writer};
 use crate::maintenance::RunContext;
 use crate::options::MaintenanceOptions;
+use crate::progress::{RunStage, stage};
 use crate::report::{Operation, Output, Report, SkipReason};
 use crate::retention::RetentionPolicy;
 use crate::storage::Stores;
@@ -216,8 +217,19 @@ fn still_unsettled(unsettled: Option<&Unsettled>, error: Error) -> Error {
     }
 }
 
+impl CommittedExpiry {
+    /// The table after the commit.
+    pub(crate) fn table(&self) -> &LoadedTable {
+        self.newest.seen()
+    }
+}
+
 /// Writes a plan into the journal and commits it through the table's own catalog.
-pub(crate) async fn commit(mut plan: ExpirePlan, context: &RunContext) -> Result<Attempt> {
+pub(crate) async fn commit(plan: ExpirePlan, context: &RunContext) -> Result<Attempt> {
+    stage(&context.task, RunStage::Committing, commit_once(plan, context)).await
+}
+
+async fn commit_once(mut plan: ExpirePlan, context: &RunContext) -> Result<Attempt> {
     refuse_unknown_owner(&plan.table, plan.options.no_catalog)?;
     let runtime = plan.task.runtime_env();
     refuse_other_tables(&plan.table, &Stores::new(runtime.clone())).await?;
@@ -334,14 +346,12 @@ pub(crate) async fn delete(committed: CommittedExpiry, context: &RunContext) -> 
             None
         }
     };
-    let delete_options = DeletionOptions {
-        concurrency: options.max_concurrent_deletes.unwrap_or(context.options().max_concurrent_deletes),
-        cancellation: context.cancellation.clone(),
-        moves: super::quarantine_of(options.quarantine, open.as_ref())?,
-        operation: Operation::ExpireSnapshots,
-    };
+    let mut delete_options = DeletionOptions::of(Operation::ExpireSnapshots, context);
+    delete_options.concurrency = options.max_concurrent_deletes.unwrap_or(delete_options.concurrency);
+    delete_options.moves = super::quarantine_of(options.quarantine, open.as_ref())?;
     let stores = Stores::new(task.runtime_env());
-    let files = delete_files(deletion, &stores, &mut newest, &delete_options).await;
+    let delete = delete_files(deletion, &stores, &mut newest, &delete_options);
+    let files = stage(&context.task, RunStage::Deleting, delete).await;
     if let (Some(open), Ok(files)) = (&mut open, &files) {
         summary.notices.extend(open.note_end(Operation::ExpireSnapshots, files).await);
     }
@@ -499,7 +509,7 @@ impl BoundCall for ExpireSnapshotsCall {
 
     async fn run(&self, context: RunContext) -> Result<CallOutcome> {
         let started = Instant::now();
-        let handle = context.maintenance.resolve(&self.table)?;
+        let handle = context.resolve(&self.table)?;
         let operation = async {
             match self.dry_run {
                 true => preview(handle.clone(), &self.options, None, self.plan.as_deref(), &context).await,

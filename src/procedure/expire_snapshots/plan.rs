@@ -18,6 +18,7 @@ use crate::procedure::committing::plan_on_newest;
 use crate::procedure::recovery::RecoveryWindow;
 use crate::procedure::require_gc;
 use crate::procedure::shared_location::refuse_shared_location;
+use crate::progress::{RunStage, stage};
 use crate::reachability::{FileIdentity, ListedManifests, Reading, list_manifests};
 use crate::report::{FileKind, FileOutcome, FileStatus, Metrics, Operation, Report, SkipReason, as_quarantined};
 use crate::retention::{
@@ -110,7 +111,7 @@ impl ExpirePlan {
     }
 
     /// The table that the plan was made on.
-    pub(in crate::procedure) fn table(&self) -> &LoadedTable {
+    pub(crate) fn table(&self) -> &LoadedTable {
         &self.table
     }
 
@@ -310,7 +311,10 @@ async fn plan_on(
 
     let needs_specs = options.policy.clean_expired_metadata && metadata.partition_spec_ids().count() > 1;
     let retained = match !gone.is_empty() || needs_specs {
-        true => list_manifests(&staying, Reading::Strict, task).await?,
+        true => {
+            let list = list_manifests(&staying, Reading::Strict, task);
+            stage(task, RunStage::ReadingMetadata, list).await?
+        }
         false => ListedManifests::default(),
     };
     let mut change = change_for(&metadata, &decision, &retained, needs_specs);
@@ -328,7 +332,10 @@ async fn plan_on(
         if metadata.properties().delete_metadata_after_commit() { &changed.dropped_log_entries } else { &[] };
     let history = History { metadata: &metadata, gone: &gone, staying: &staying, dropped };
     let mut search = DeadFileSearch::new(history, &retained, &identity, &roots, task);
-    let mut files = if change.is_empty() { vec![] } else { search.run().await? };
+    let mut files = match change.is_empty() {
+        true => vec![],
+        false => stage(task, RunStage::ReadingMetadata, search.run()).await?,
+    };
     notices.append(&mut search.notices);
     notices.extend(only.and_then(|only| only.limit_files(&mut files)));
     if !options.delete_files {

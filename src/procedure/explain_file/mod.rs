@@ -155,7 +155,7 @@ impl BoundCall for ExplainFileCall {
     }
 
     async fn run(&self, context: RunContext) -> Result<CallOutcome> {
-        let handle = context.maintenance.resolve(&self.table)?;
+        let handle = context.resolve(&self.table)?;
         let explanation = explain(handle, &self.path, &context).await?;
         let batches = vec![explanation.to_batch()?];
         Ok(CallOutcome { batches, notices: explanation.notices, metrics: None, incomplete: None })

@@ -18,6 +18,7 @@ use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::error::DataFusionError;
 use futures::StreamExt;
+use tracing::Instrument;
 
 use self::one_table::{Budget, Turn, maintain};
 use self::plan::{CatalogPlan, PlannedTable};
@@ -193,15 +194,20 @@ impl BoundCall for MaintainCatalogCall {
 impl MaintainCatalogCall {
     /// Maintains the tables in their order, `concurrency` at once.
     async fn take_turns(&self, tables: Vec<PlannedTable>, began_ms: i64, context: &RunContext) -> Vec<Turn> {
+        let work = context.work();
+        work.iter().for_each(|work| work.add(|work| &work.tables_known, tables.len()));
         let options = Arc::new(self.options.clone());
         let budget = Arc::new(Budget::new(self.max_total_delete_count));
         let turns = tables.into_iter().map(|table| {
             let (options, budget, context) = (Arc::clone(&options), Arc::clone(&budget), context.clone());
+            let work = work.clone();
             async move {
-                match self.reason_to_stop(began_ms, &context) {
+                let turn = match self.reason_to_stop(began_ms, &context) {
                     Some(why) => Turn { row: table.row.because(why), notices: vec![] },
                     None => in_a_task_of_its_own(table, options, budget, context).await,
-                }
+                };
+                work.iter().for_each(|work| work.add(|work| &work.tables_done, 1));
+                turn
             }
         });
         futures::stream::iter(turns.collect::<Vec<_>>()).buffered(self.concurrency).collect().await
@@ -226,7 +232,8 @@ async fn in_a_task_of_its_own(
     context: RunContext,
 ) -> Turn {
     let row = table.row.clone();
-    match tokio::spawn(maintain(table, options, budget, context)).await {
+    context.work().iter().for_each(|work| work.begin_table(&row.table));
+    match tokio::spawn(maintain(table, options, budget, context).in_current_span()).await {
         Ok(turn) => turn,
         Err(error) => {
             let error = Error::Engine(Arc::new(DataFusionError::ExecutionJoin(Box::new(error))));

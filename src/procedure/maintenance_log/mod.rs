@@ -77,7 +77,7 @@ impl BoundCall for MaintenanceLogCall {
     }
 
     async fn run(&self, context: RunContext) -> Result<CallOutcome> {
-        let handle = context.maintenance.resolve(&self.table)?;
+        let handle = context.resolve(&self.table)?;
         let table = handle.load(&context.task.runtime_env()).await?;
         let context = context.for_table(&table);
         let journal = Journal::of(&table, &context.task)?;

@@ -105,7 +105,7 @@ impl BoundCall for ExpirePlanCall {
     }
 
     async fn run(&self, context: RunContext) -> Result<CallOutcome> {
-        let handle = context.maintenance.resolve(&self.table)?;
+        let handle = context.resolve(&self.table)?;
         let now_ms = context.maintenance.now_ms();
         let plan = expire_snapshots::plan(handle, &self.options, None, now_ms, &context.task).await?;
         let mut notices = plan.report().notices;

@@ -84,7 +84,7 @@ impl BoundCall for OrphanFilesCall {
     }
 
     async fn run(&self, context: RunContext) -> Result<CallOutcome> {
-        let handle = context.maintenance.resolve(&self.table)?;
+        let handle = context.resolve(&self.table)?;
         let plan = remove_orphan_files::plan(handle, &self.options, None, &context).await?;
         let mut report = plan.report();
         report.files = plan.files().to_vec();

@@ -11,6 +11,7 @@ use crate::deletion::{DeletionOptions, DeletionPlan, Moves, NewestMetadata, dele
 use crate::error::{Error, Result};
 use crate::journal::{Journal, JournaledRun, OpenRun, Stage, Writer, no_such_run, refuse_other_table};
 use crate::maintenance::RunContext;
+use crate::progress::{RunStage, stage};
 use crate::report::{FileOutcome, FileStatus, Operation, SkipReason};
 use crate::storage::Stores;
 use crate::table::{Location, PathRules};
@@ -169,13 +170,10 @@ impl QuarantinedRun {
                 Some(Arc::new(Moves::new(targets.collect(), FileStatus::Returned)))
             }
         };
-        let options = DeletionOptions {
-            concurrency: context.options().max_concurrent_deletes,
-            cancellation: context.cancellation.clone(),
-            moves,
-            operation,
-        };
-        let files = delete_files(deletion, &Stores::new(task.runtime_env()), &mut newest, &options).await?;
+        let options = DeletionOptions { moves, ..DeletionOptions::of(operation, context) };
+        let stores = Stores::new(task.runtime_env());
+        let delete = delete_files(deletion, &stores, &mut newest, &options);
+        let files = stage(&context.task, RunStage::Deleting, delete).await?;
         let place = |file: &FileOutcome| origins.get(&file.path).map(|(_, place)| (*place, file.status.clone()));
         let is_settled = |(_, status): &(usize, FileStatus)| {
             matches!(status, FileStatus::Deleted | FileStatus::Returned | FileStatus::Missing)

@@ -128,7 +128,7 @@ impl BoundCall for QuarantineCall {
 
     async fn run(&self, context: RunContext) -> Result<CallOutcome> {
         let started = Instant::now();
-        let handle = context.maintenance.resolve(&self.table)?;
+        let handle = context.resolve(&self.table)?;
         let table = handle.load(&context.task.runtime_env()).await?;
         if self.direction == Direction::Away {
             require_gc(&table, "purge quarantined files")?;

@@ -26,6 +26,7 @@ use crate::error::{Error, Result};
 use crate::journal::{Claim, Claimed, HeldClaim, OpenRun, PlanFile, Writer};
 use crate::maintenance::RunContext;
 use crate::options::MaintenanceOptions;
+use crate::progress::{RunStage, stage};
 use crate::report::{Operation, Output, Report};
 use crate::table::{PathRules, TableMetadata};
 
@@ -148,14 +149,12 @@ pub(crate) async fn execute(mut plan: OrphanPlan, context: &RunContext) -> Resul
         _ => None,
     };
     let OrphanPlan { deletion, mut newest, max_concurrent_deletes, task, quarantine, .. } = plan;
-    let options = DeletionOptions {
-        concurrency: max_concurrent_deletes.unwrap_or(context.options().max_concurrent_deletes),
-        cancellation: context.cancellation.clone(),
-        moves: super::quarantine_of(quarantine, open.as_ref())?,
-        operation: Operation::RemoveOrphanFiles,
-    };
+    let mut options = DeletionOptions::of(Operation::RemoveOrphanFiles, context);
+    options.concurrency = max_concurrent_deletes.unwrap_or(options.concurrency);
+    options.moves = super::quarantine_of(quarantine, open.as_ref())?;
     let stores = crate::storage::Stores::new(task.runtime_env());
-    let files = delete_files(deletion, &stores, &mut newest, &options).await;
+    let delete = delete_files(deletion, &stores, &mut newest, &options);
+    let files = stage(&context.task, RunStage::Deleting, delete).await;
     if let (Some(open), Ok(files)) = (&mut open, &files) {
         summary.notices.extend(open.note_end(Operation::RemoveOrphanFiles, files).await);
     }
@@ -295,7 +294,7 @@ impl BoundCall for RemoveOrphanFilesCall {
 
     async fn run(&self, context: RunContext) -> Result<CallOutcome> {
         let started = Instant::now();
-        let handle = context.maintenance.resolve(&self.table)?;
+        let handle = context.resolve(&self.table)?;
         let operation = async {
             let plan = plan(handle.clone(), &self.options, None, &context).await?;
             if !self.dry_run {

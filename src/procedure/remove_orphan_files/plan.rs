@@ -27,6 +27,7 @@ use crate::procedure::committing::plan_on_newest;
 use crate::procedure::recovery::RecoveryWindow;
 use crate::procedure::require_gc;
 use crate::procedure::shared_location::refuse_shared_location;
+use crate::progress::{RunStage, stage};
 use crate::reachability::FileIdentity;
 use crate::report::{FileOutcome, FileStatus, Metrics, Operation, Report, SkipReason, as_quarantined};
 use crate::storage::{ListingMode, Stores};
@@ -58,6 +59,11 @@ impl OrphanPlan {
     /// Every orphan, and whether it will be deleted or spared.
     pub fn files(&self) -> &[FileOutcome] {
         self.deletion.files()
+    }
+
+    /// The table as it was seen last.
+    pub(crate) fn table(&self) -> &LoadedTable {
+        self.newest.seen()
     }
 
     /// The report of a dry run of this plan.
@@ -203,8 +209,10 @@ async fn plan_on(
     store.as_local().map_or(Ok(()), |local| scope.refuse_links(&metadata, local))?;
     let identity = FileIdentity::new(rules.clone(), store.as_local().cloned());
 
-    let mut references = References::read(&table, &scope, &identity, task).await?;
-    let mut search = search(options, &table, &scope, &identity, &mut references, context).await?;
+    let read = References::read(&table, &scope, &identity, task);
+    let mut references = stage(task, RunStage::ReadingMetadata, read).await?;
+    let search = search(options, &table, &scope, &identity, &mut references, context);
+    let mut search = stage(task, RunStage::Listing, search).await?;
     search.drop_link_targets(&store);
     search.refuse_mismatches(&table.name)?;
 
@@ -213,7 +221,7 @@ async fn plan_on(
         false => Unfinished::default(),
     };
     let mut newest = references.newest_metadata(handle.clone(), task, identity.clone(), table.clone());
-    newest.spare_live_files(search.orphans.as_mut()).await?;
+    stage(task, RunStage::Checking, newest.spare_live_files(search.orphans.as_mut())).await?;
     search.orphans.as_mut().retain(|file| file.status != FileStatus::Spared(SkipReason::LiveAgain));
 
     let seen = newest.seen();

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use datafusion::execution::TaskContext;
 use futures::TryStreamExt;
@@ -15,6 +17,7 @@ use super::{PrefixMismatchMode, RemoveOrphanFiles};
 use crate::error::{Error, Result};
 use crate::journal::JournalFiles;
 use crate::procedure::CollectedFiles;
+use crate::progress::RunWork;
 use crate::reachability::{Candidate, Liveness, NamedBy, Probe, RecordReader, RecordWriter};
 use crate::report::{FileOutcome, FileStatus, Metrics, SkipReason};
 use crate::storage::{Listed, ListedStat, LocalFiles, Store};
@@ -58,6 +61,8 @@ pub(super) struct Search {
     /// The paths so far, for a list of files that may name one twice; a listing doesn't. A collision keeps a file.
     listed_paths: Option<(RandomState, HashSet<u64>)>,
     journal: JournalFiles,
+    /// Where the files are counted, for who looks on.
+    work: Option<Arc<RunWork>>,
 }
 
 /// A listed file or link that is looked up.
@@ -96,6 +101,7 @@ impl Search {
             matched_content: 0,
             listed_paths: options.file_list_view.is_some().then(Default::default),
             journal,
+            work: RunWork::of(task),
         }
     }
 
@@ -111,6 +117,9 @@ impl Search {
     ) -> Result<()> {
         let mut probe = Probe::new(&mut references.live);
         while let Some(batch) = files.try_next().await? {
+            if let Some(work) = &self.work {
+                work.files_listed.fetch_add(batch.len(), Ordering::Relaxed);
+            }
             let found = batch.into_iter().filter_map(|(location, listed)| self.found(location, listed)).collect();
             self.judge(probe.push(found)?, store).await?;
         }

@@ -23,6 +23,7 @@ use crate::journal::{
 };
 use crate::maintenance::RunContext;
 use crate::options::MaintenanceOptions;
+use crate::progress::{RunStage, stage};
 use crate::report::{Operation, Output};
 use crate::storage::Stores;
 use crate::table::{MetadataChange, MetadataPart, TableMetadata, parts_to_restore, taken_id};
@@ -140,7 +141,7 @@ impl RestoreSnapshotsCall {
             }
             attempt += 1;
             let (name, retries) = (plan.table.name.clone(), retries(&plan.table.metadata));
-            let why = match plan.commit(context).await? {
+            let why = match stage(&context.task, RunStage::Committing, plan.commit(context)).await? {
                 CommitOutcome::Committed { metadata_location, mut notices } => {
                     let restored = plan.as_restored(vec![]);
                     notices.extend(plan.confirm(&self.run, &metadata_location, context).await?);
@@ -310,7 +311,7 @@ impl BoundCall for RestoreSnapshotsCall {
     }
 
     async fn run(&self, context: RunContext) -> Result<CallOutcome> {
-        let handle = context.maintenance.resolve(&self.table)?;
+        let handle = context.resolve(&self.table)?;
         let restored = match self.dry_run {
             true => {
                 let plan = self.plan(&handle, &context).await?;

@@ -59,7 +59,7 @@ impl BoundCall for SnapshotSizesCall {
     }
 
     async fn run(&self, context: RunContext) -> Result<CallOutcome> {
-        let handle = context.maintenance.resolve(&self.table)?;
+        let handle = context.resolve(&self.table)?;
         let table = handle.load(&context.task.runtime_env()).await?;
         let task = context.for_table(&table).task;
         let shares = snapshot_shares(&table, &task).await?;

@@ -30,6 +30,7 @@ use super::{Arguments, BoundCall, CallOutcome, Parameter, ParameterKind, Procedu
 use crate::error::Result;
 use crate::maintenance::RunContext;
 use crate::options::MaintenanceOptions;
+use crate::progress::{RunStage, stage};
 
 /// `small_file_threshold` when it isn't given: 100 MiB.
 const DEFAULT_SMALL_FILE_BYTES: i64 = 100 << 20;
@@ -127,11 +128,12 @@ impl BoundCall for TableHealthCall {
 impl TableHealthCall {
     /// Looks as closely as the call asks for. Returns what there is to say besides.
     async fn look(&self, context: &RunContext) -> Result<(Facts, Vec<String>)> {
-        let handle = context.maintenance.resolve(&self.table)?;
+        let handle = context.resolve(&self.table)?;
         let table = handle.load(&context.task.runtime_env()).await?;
         let task = context.for_table(&table).task;
         let now_ms = context.maintenance.now_ms();
-        let listed = Listed::read(facts::current(&table.metadata), &task).await?;
+        let read = Listed::read(facts::current(&table.metadata), &task);
+        let listed = stage(&task, RunStage::ReadingMetadata, read).await?;
         let mut notices = table.notices.clone();
         notices.extend(listed.unreadable.iter().cloned());
         let expiry = Expiry::look(&table, &self.expire, now_ms);

@@ -127,7 +127,7 @@ impl BoundCall for UnfinishedRunsCall {
 
     async fn run(&self, context: RunContext) -> Result<CallOutcome> {
         let started = Instant::now();
-        let handle = context.maintenance.resolve(&self.table)?;
+        let handle = context.resolve(&self.table)?;
         let plan = |table| self.plan(table, &handle, &context).boxed();
         let (table, unfinished, notice) = plan_on_newest(&handle, &context.task, plan).await?;
         let finished = match self.dry_run {

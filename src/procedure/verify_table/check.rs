@@ -13,6 +13,7 @@ use super::live_entries::{Fault, Faults, LiveEntries};
 use crate::catalog::LoadedTable;
 use crate::error::{Error, Result};
 use crate::maintenance::RunContext;
+use crate::progress::{RunStage, stage};
 use crate::reachability::{
     ManifestFile, Reading, SnapshotManifests, SnapshotSet, for_each_live_entry_with_references, manifests_of_snapshots,
 };
@@ -59,13 +60,14 @@ pub(super) async fn check(table: &LoadedTable, context: &RunContext) -> Result<V
     check.refs(metadata)?;
     check.metadata_files(metadata)?;
     check.statistics(metadata)?;
-    let manifests = manifests_of_snapshots(&snapshots, task).await?;
+    let read = manifests_of_snapshots(&snapshots, task);
+    let manifests = stage(task, RunStage::ReadingMetadata, read).await?;
     check.manifest_lists(&manifests)?;
     check.manifests(&manifests)?;
     let entries = check.live_entries(&manifests, task).await?;
     let faults = entries.faults(&manifests, &check.doubtful);
     check.faulty_entries(&manifests, &faults, task).await?;
-    check.unlisted_files(context).await?;
+    stage(task, RunStage::Checking, check.unlisted_files(context)).await?;
 
     Ok(Verification {
         table: table.name.clone(),

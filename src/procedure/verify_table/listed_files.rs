@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
+use std::sync::atomic::Ordering;
 
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
@@ -9,6 +10,7 @@ use futures::TryStreamExt;
 
 use crate::error::{Error, Result};
 use crate::maintenance::RunContext;
+use crate::progress::{RunStage, stage};
 use crate::storage::{Listed, ListingMode, ListingOptions, Stores};
 use crate::table::location::{LocationParts, split};
 use crate::table::{PathRules, Root, Roots, TableMetadata};
@@ -77,7 +79,7 @@ impl ListedFiles {
         let folders = distinct_folders(metadata.roots(rules.clone()), &rules);
         loop {
             let mut listing = Listing::new(rules.clone(), &context.task);
-            match listing.run(&folders, &how, context).await {
+            match stage(&context.task, RunStage::Listing, listing.run(&folders, &how, context)).await {
                 Err(error @ Error::ListingOrder { .. }) if how.mode == ListingMode::Auto => {
                     tracing::warn!(%error, "listing again, in one part");
                     how.mode = ListingMode::Sequential;
@@ -136,7 +138,7 @@ impl Listing {
     }
 
     async fn run(&mut self, folders: &[Root], how: &ListingOptions, context: &RunContext) -> Result<()> {
-        let stores = Stores::new(context.task.runtime_env());
+        let (stores, work) = (Stores::new(context.task.runtime_env()), context.work());
         for root in folders {
             let folder = root.location.with_path(root.location.path().trim_end_matches('/'));
             let mut listing = stores.store(&folder)?.list(&folder, how.clone());
@@ -148,6 +150,9 @@ impl Listing {
                     Err(error) if error.is_not_found() => break,
                     Err(error) => return Err(error),
                 };
+                if let Some(work) = &work {
+                    work.files_listed.fetch_add(batch.len(), Ordering::Relaxed);
+                }
                 for listed in batch {
                     // What a link leads to is asked for by itself.
                     if let Listed::File(file) = listed

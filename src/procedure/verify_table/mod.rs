@@ -94,7 +94,7 @@ impl BoundCall for VerifyTableCall {
     }
 
     async fn run(&self, context: RunContext) -> Result<CallOutcome> {
-        let handle = context.maintenance.resolve(&self.table)?;
+        let handle = context.resolve(&self.table)?;
         let verification = verify(handle, &context).await?;
         let batches = vec![verification.to_batch()?];
         Ok(CallOutcome { batches, notices: verification.notices, metrics: None, incomplete: None })

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 use bytes::Bytes;
 use datafusion::arrow::array::{RecordBatch, UInt32Array};
@@ -12,9 +11,9 @@ use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use super::decode::{Decoded, FileParts, Rows};
 use super::manifests::{LARGE_BYTES, Layouts, ManifestRef, PART_BYTES, USUAL_ROW_BYTES};
 use super::memory::FileMemory;
-use super::work::ScanWork;
 use super::{FileScanExec, FileSource, OnUnreadable, extend, extended_schema};
 use crate::error::Result;
+use crate::progress::{FileCount, RunWork};
 use crate::scan::entries::{EntryField, EntryFields, EntryFile, EntryShape, Inherited};
 use crate::scan::manifest::{EntryCounts, check_counts, refuse_encrypted_manifest, refuse_short};
 use crate::table::PartitionType;
@@ -70,8 +69,8 @@ impl FileSource for Entries {
         Arc::clone(&self.schema)
     }
 
-    fn files_read(work: &ScanWork) -> &AtomicUsize {
-        &work.manifests_read
+    fn count(work: &RunWork) -> &FileCount {
+        &work.manifests
     }
 
     fn len(&self) -> usize {

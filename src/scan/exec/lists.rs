@@ -1,7 +1,6 @@
 //! Scanning manifest lists.
 
 use std::fmt;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
@@ -10,9 +9,9 @@ use datafusion::arrow::datatypes::{DataType, SchemaRef};
 
 use super::decode::{Decoded, Rows};
 use super::memory::FileMemory;
-use super::work::ScanWork;
 use super::{FileScanExec, FileSource, Kept, OnUnreadable, extend, extended_schema};
 use crate::error::Result;
+use crate::progress::{FileCount, RunWork};
 use crate::scan::manifest_list::{
     KnownEntries, LiveCounts, decode_all_entries, decode_new_entries, inline_manifest_list, manifest_list_schema,
     refuse_encrypted_list,
@@ -92,8 +91,8 @@ impl FileSource for ManifestLists {
         schema()
     }
 
-    fn files_read(work: &ScanWork) -> &AtomicUsize {
-        &work.manifest_lists_read
+    fn count(work: &RunWork) -> &FileCount {
+        &work.manifest_lists
     }
 
     fn len(&self) -> usize {

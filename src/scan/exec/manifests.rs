@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
@@ -11,9 +10,9 @@ use datafusion::arrow::datatypes::{DataType, SchemaRef};
 
 use super::decode::{Decoded, FileParts, Rows};
 use super::memory::FileMemory;
-use super::work::ScanWork;
 use super::{FileScanExec, FileSource, Kept, OnUnreadable, extend, extended_schema};
 use crate::error::Result;
+use crate::progress::{FileCount, RunWork};
 use crate::scan::avro::Layout;
 use crate::scan::manifest::{
     EntryColumns, EntryCounts, ManifestFile, check_counts, refuse_encrypted_manifest, refuse_short,
@@ -114,8 +113,8 @@ impl FileSource for Manifests {
         Self::schema_of(self.columns)
     }
 
-    fn files_read(work: &ScanWork) -> &AtomicUsize {
-        &work.manifests_read
+    fn count(work: &RunWork) -> &FileCount {
+        &work.manifests
     }
 
     fn len(&self) -> usize {

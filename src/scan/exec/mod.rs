@@ -27,7 +27,7 @@ mod reads;
 mod work;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -52,9 +52,9 @@ pub(crate) use entries::{Entries, EntryManifest, EntryScan};
 pub(crate) use lists::{ManifestListRef, ManifestLists};
 pub(crate) use log::{ScanLog, Unreadable};
 pub(crate) use manifests::{ManifestRef, Manifests};
-pub(crate) use work::ScanWork;
 
 use crate::error::Result;
+use crate::progress::{FileCount, RunWork};
 use crate::scan::manifest_list::LiveCounts;
 use decode::{Decoded, Rows};
 use memory::FileMemory;
@@ -93,8 +93,8 @@ pub(crate) trait FileSource: fmt::Debug + Send + Sync + 'static {
     fn len(&self) -> usize;
     fn location(&self, index: usize) -> &str;
 
-    /// Which of a call's counts has the files of this source.
-    fn files_read(work: &ScanWork) -> &AtomicUsize;
+    /// Which of a run's counts has the files of this source.
+    fn count(work: &RunWork) -> &FileCount;
 
     /// The size of a file in bytes, as far as anything says before it is read. Only a hint.
     fn size_hint(&self, _index: usize) -> Option<u64> {

@@ -1,6 +1,7 @@
 //! One stream of a scan: reads ahead, decodes, hands on.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::arrow::array::RecordBatch;
@@ -14,9 +15,10 @@ use futures::stream::FuturesUnordered;
 use super::decode::{Decoders, FileDecoded, FileParts, Outcome};
 use super::memory::{FileMemory, ScanMemory, is_refusal};
 use super::reads::{Content, FilesRead, ReadLimits, Reader};
-use super::work::{ScanWork, StreamMetrics};
+use super::work::StreamMetrics;
 use super::{FileScanExec, FileSource, Kept, LiveCounts, OnUnreadable, ScanLog, Unreadable};
 use crate::error::{Error, Result};
+use crate::progress::RunWork;
 
 /// What the streams of one execution share.
 #[derive(Debug)]
@@ -30,6 +32,9 @@ pub(super) struct SharedWork {
 
 impl SharedWork {
     pub(super) fn new<S: FileSource>(source: &S, partitions: usize, context: &TaskContext) -> Self {
+        if let Some(run) = RunWork::of(context) {
+            S::count(&run).known.fetch_add(source.len(), Ordering::Relaxed);
+        }
         Self {
             next: Mutex::new(0),
             limits: Arc::new(ReadLimits::new(source, partitions, context)),
@@ -75,7 +80,7 @@ impl<S: FileSource> PartitionScan<S> {
             source,
             on_unreadable: exec.on_unreadable,
             log: exec.log(),
-            metrics: StreamMetrics::new(&exec.metrics, partition, ScanWork::of(context), S::files_read),
+            metrics: StreamMetrics::new(&exec.metrics, partition, RunWork::of(context), S::count),
             shared,
             reader: Arc::new(reader),
             kept_memory: no_memory.new_empty(),
@@ -148,7 +153,10 @@ impl<S: FileSource> PartitionScan<S> {
                 Err(error) => Err(error),
             };
             match outcome {
-                Ok(live) => self.note_read(index, bytes, live),
+                Ok(live) => {
+                    self.note_read(index, bytes, live);
+                    self.metrics.file_done();
+                }
                 Err(error) if is_refusal(&error) => self.read_again(&[index], &memory, error)?,
                 Err(error) => {
                     self.note_read(index, bytes, None);
@@ -224,6 +232,7 @@ impl<S: FileSource> PartitionScan<S> {
             return Err(error);
         }
         self.metrics.file_skipped();
+        self.metrics.file_done();
         Ok(())
     }
 }

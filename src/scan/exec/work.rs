@@ -1,70 +1,31 @@
-//! What scans did: for one stream, and for all scans of a call.
+//! What the streams of scans did, each counted for the run, too.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use datafusion::execution::TaskContext;
 use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder};
 
-/// What all scans of a call did. Scans find it as an extension of their session's configuration.
-#[derive(Debug, Default)]
-pub(crate) struct ScanWork {
-    /// Manifest lists that were read, whether or not they could be decoded.
-    pub(crate) manifest_lists_read: AtomicUsize,
-    /// The same for manifests.
-    pub(crate) manifests_read: AtomicUsize,
-    /// Bytes of these files.
-    pub(crate) bytes_scanned: AtomicUsize,
-    /// Requests to the store, or reads of local files.
-    pub(crate) requests: AtomicUsize,
-    /// Rows that were handed on.
-    pub(crate) rows: AtomicUsize,
-    /// Batches that were handed on.
-    pub(crate) batches: AtomicUsize,
-    /// CPU time of decoding, of all cores together, in nanoseconds.
-    pub(crate) decode_ns: AtomicU64,
-}
+use crate::progress::{FileCount, RunWork};
 
-impl ScanWork {
-    /// What scans that run with this task are counted in, if anything.
-    pub(crate) fn of(task: &TaskContext) -> Option<Arc<Self>> {
-        task.session_config().get_extension()
-    }
-
-    /// The same task, whose scans are counted here.
-    pub(crate) fn count_in(self: &Arc<Self>, task: &TaskContext) -> TaskContext {
-        TaskContext::new(
-            task.task_id(),
-            task.session_id(),
-            task.session_config().clone().with_extension(Arc::clone(self)),
-            task.scalar_functions().clone(),
-            task.higher_order_functions().clone(),
-            task.aggregate_functions().clone(),
-            task.window_functions().clone(),
-            task.runtime_env(),
-        )
-    }
-}
-
-/// The metrics of one stream, each counted for the call, too.
+/// The metrics of one stream.
 pub(super) struct StreamMetrics {
     baseline: BaselineMetrics,
     bytes_scanned: Count,
     requests: Count,
     files_read: Count,
     files_skipped: Count,
-    call: Option<Arc<ScanWork>>,
-    /// The call's count of files of this kind.
-    call_files: fn(&ScanWork) -> &AtomicUsize,
+    run: Option<Arc<RunWork>>,
+    /// The run's count of files of this kind.
+    run_files: fn(&RunWork) -> &FileCount,
 }
 
 impl StreamMetrics {
     pub(super) fn new(
         metrics: &ExecutionPlanMetricsSet,
         partition: usize,
-        call: Option<Arc<ScanWork>>,
-        call_files: fn(&ScanWork) -> &AtomicUsize,
+        run: Option<Arc<RunWork>>,
+        run_files: fn(&RunWork) -> &FileCount,
     ) -> Self {
         let counter = |name: &'static str| MetricBuilder::new(metrics).counter(name, partition);
         Self {
@@ -73,8 +34,8 @@ impl StreamMetrics {
             requests: counter("requests"),
             files_read: counter("files_read"),
             files_skipped: counter("files_skipped"),
-            call,
-            call_files,
+            run,
+            run_files,
         }
     }
 
@@ -82,17 +43,24 @@ impl StreamMetrics {
     pub(super) fn transferred(&self, bytes: usize, requests: usize) {
         self.bytes_scanned.add(bytes);
         self.requests.add(requests);
-        if let Some(call) = &self.call {
-            call.bytes_scanned.fetch_add(bytes, Ordering::Relaxed);
-            call.requests.fetch_add(requests, Ordering::Relaxed);
+        if let Some(run) = &self.run {
+            run.bytes_scanned.fetch_add(bytes, Ordering::Relaxed);
+            run.requests.fetch_add(requests, Ordering::Relaxed);
         }
     }
 
     /// A file was read, whether or not it could be decoded.
     pub(super) fn file_read(&self) {
         self.files_read.add(1);
-        if let Some(call) = &self.call {
-            (self.call_files)(call).fetch_add(1, Ordering::Relaxed);
+        if let Some(run) = &self.run {
+            (self.run_files)(run).read.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A file is dealt with: read, left out, or known without reading.
+    pub(super) fn file_done(&self) {
+        if let Some(run) = &self.run {
+            (self.run_files)(run).done.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -104,9 +72,9 @@ impl StreamMetrics {
     pub(super) fn output(&self, rows: usize) {
         self.baseline.record_output(rows);
         self.baseline.output_batches().add(1);
-        if let Some(call) = &self.call {
-            call.rows.fetch_add(rows, Ordering::Relaxed);
-            call.batches.fetch_add(1, Ordering::Relaxed);
+        if let Some(run) = &self.run {
+            run.rows.fetch_add(rows, Ordering::Relaxed);
+            run.batches.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -116,7 +84,7 @@ impl StreamMetrics {
 
     /// For the threads that decode.
     pub(super) fn decode_time(&self) -> DecodeTime {
-        DecodeTime { stream: self.baseline.elapsed_compute().clone(), call: self.call.clone() }
+        DecodeTime { stream: self.baseline.elapsed_compute().clone(), run: self.run.clone() }
     }
 }
 
@@ -124,7 +92,7 @@ impl StreamMetrics {
 #[derive(Clone)]
 pub(super) struct DecodeTime {
     stream: datafusion::physical_plan::metrics::Time,
-    call: Option<Arc<ScanWork>>,
+    run: Option<Arc<RunWork>>,
 }
 
 impl DecodeTime {
@@ -137,8 +105,8 @@ impl DecodeTime {
 
     fn add(&self, elapsed: Duration) {
         self.stream.add_duration(elapsed);
-        if let Some(call) = &self.call {
-            call.decode_ns.fetch_add(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        if let Some(run) = &self.run {
+            run.decode_ns.fetch_add(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
     }
 }
