@@ -71,7 +71,19 @@ impl BegunRun {
     /// Begins to count a run.
     pub(super) fn new(run: u64, operation: String) -> Self {
         let now = Instant::now();
-        let span = tracing::info_span!("run", otel.name = operation, operation, table = Empty);
+        let span = tracing::info_span!(
+            "run",
+            otel.name = operation,
+            otel.status_code = Empty,
+            operation,
+            table = Empty,
+            manifests_read = Empty,
+            bytes_read = Empty,
+            files_listed = Empty,
+            candidates = Empty,
+            deletes = Empty,
+            bytes_deleted = Empty
+        );
         let (table, stage, done_before) = Default::default();
         let place = Place { run, operation, table, span, began: now, stage, stage_began: now, done_before };
         Self { work: Arc::new(RunWork { at: Some(Mutex::new(place)), ..RunWork::default() }) }
@@ -81,7 +93,9 @@ impl BegunRun {
     pub(crate) async fn run<T>(self, work: impl Future<Output = T>, is_complete: impl FnOnce(&T) -> bool) -> T {
         let span = self.work.at.as_ref().map_or_else(Span::none, |place| place.lock().span.clone());
         let outcome = work.instrument(span).await;
-        if is_complete(&outcome) {
+        let is_complete = is_complete(&outcome);
+        self.work.describe(is_complete);
+        if is_complete {
             self.work.begin_stage(RunStage::Finished);
         }
         outcome
@@ -137,6 +151,19 @@ impl RunWork {
         }
         (place.stage, place.stage_began) = (stage, Instant::now());
         place.done_before = Progress { stage, ..self.counts() }.steps().done;
+    }
+
+    /// Notes in the run's span what it came to.
+    fn describe(&self, is_complete: bool) {
+        let Some(place) = &self.at else { return };
+        let (span, counts) = (place.lock().span.clone(), self.counts());
+        span.record("otel.status_code", if is_complete { "OK" } else { "ERROR" });
+        span.record("manifests_read", counts.manifests.done);
+        span.record("bytes_read", counts.bytes_read);
+        span.record("files_listed", counts.files_listed);
+        span.record("candidates", counts.candidates);
+        span.record("deletes", counts.deletes.done);
+        span.record("bytes_deleted", counts.bytes_deleted);
     }
 
     /// How far the run is.

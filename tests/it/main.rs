@@ -36,6 +36,7 @@ mod subtraction;
 mod support;
 mod table;
 mod table_health;
+mod telemetry;
 mod undo;
 mod watched;
 mod work;

@@ -18,6 +18,8 @@ mod session;
 mod shell;
 mod statements;
 mod tables;
+#[cfg(feature = "opentelemetry")]
+mod telemetry;
 
 use std::io::{IsTerminal, Read};
 use std::path::PathBuf;

@@ -31,6 +31,9 @@ pub(crate) const STACK_BYTES: usize = 64 << 20;
 pub(crate) struct Session {
     context: SessionContext,
     maintenance: Maintenance,
+    /// Goes before the runtime, which the last spans need.
+    #[cfg(feature = "opentelemetry")]
+    _telemetry: crate::telemetry::Telemetry,
     runtime: Runtime,
     interrupts: Interrupts,
     /// What interrupted runs said of their ending.
@@ -48,6 +51,8 @@ impl Session {
             .thread_stack_size(STACK_BYTES)
             .build()
             .map_err(|error| Failure::new(format!("the runtime can't be started: {error}")))?;
+        #[cfg(feature = "opentelemetry")]
+        let _telemetry = crate::telemetry::Telemetry::start(runtime.handle(), options.quiet)?;
         let mut config =
             SessionConfig::new().with_information_schema(true).set_str("datafusion.execution.time_zone", "+00:00");
         if let Some(rows) = options.batch_size {
@@ -72,7 +77,18 @@ impl Session {
             context.state_ref().write().config_mut().options_mut().set(name, value)?;
         }
         let (format, quiet) = (options.format, options.quiet);
-        let session = Self { context, maintenance, runtime, interrupts, endings, display, format, quiet };
+        let session = Self {
+            context,
+            maintenance,
+            #[cfg(feature = "opentelemetry")]
+            _telemetry,
+            runtime,
+            interrupts,
+            endings,
+            display,
+            format,
+            quiet,
+        };
         config_file.warnings().iter().for_each(|warning| session.say(&format!("Note: {warning}")));
         Ok(session)
     }

@@ -1,0 +1,152 @@
+//! Spans of runs for an OpenTelemetry collector, where the environment names one: OTLP over HTTP.
+//!
+//! The variables are those of the OpenTelemetry specification: `OTEL_EXPORTER_OTLP_ENDPOINT` or
+//! `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` switches it on; headers, time-outs, sampling and the resource's attributes have theirs.
+//! What goes wrong with a collector never touches a run.
+
+use std::env::{var, var_os};
+use std::io::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{Request, Response};
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_http::{HttpClient, HttpError, ResponseBodyTooLarge};
+use opentelemetry_otlp::{SpanExporter, WithHttpConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use tokio::runtime::Handle;
+use tracing::Level;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt;
+
+use crate::failure::Failure;
+
+/// Where spans go, in the order in which the specification looks.
+const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
+const TIMEOUTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];
+
+/// What the specification says where no variable does.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How much of an answer is read. A collector has little to say.
+const MOST_OF_AN_ANSWER: usize = 4 << 20;
+
+/// The name of this service in a collector.
+const SERVICE: &str = "iceberg-maintenance";
+
+/// Sends spans until it is dropped, when the last ones go.
+#[derive(Debug)]
+pub(crate) struct Telemetry {
+    provider: Option<SdkTracerProvider>,
+    last_failure: LastFailure,
+    quiet: bool,
+}
+
+/// Why the last request failed, if it did: whoever exports spans keeps that to itself.
+type LastFailure = Arc<Mutex<Option<String>>>;
+
+impl Telemetry {
+    /// Begins to send the spans of this process, where the environment names a collector.
+    ///
+    /// # Errors
+    /// When the environment asks for something that can't be.
+    pub(crate) fn start(runtime: &Handle, quiet: bool) -> Result<Self, Failure> {
+        let is_off = var("OTEL_SDK_DISABLED").is_ok_and(|value| value.eq_ignore_ascii_case("true"));
+        let is_named = ENDPOINTS.iter().any(|name| var_os(name).is_some_and(|endpoint| !endpoint.is_empty()));
+        let last_failure = LastFailure::default();
+        if is_off || !is_named {
+            return Ok(Self { provider: None, last_failure, quiet });
+        }
+        let failed = |why: &dyn std::fmt::Display| Failure::new(format!("spans can't be sent: {why}"));
+        let client = Client::new(runtime.clone(), Arc::clone(&last_failure)).map_err(|why| failed(&why))?;
+        let exporter =
+            SpanExporter::builder().with_http().with_http_client(client).build().map_err(|why| failed(&why))?;
+        let provider = SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource()).build();
+        // A run deletes thousands of files, each of them an event for the log. In a trace they would only be noise.
+        let is_ours = |at: &tracing::Metadata<'_>| {
+            at.target().starts_with("iceberg_maintenance") && (at.is_span() || *at.level() <= Level::WARN)
+        };
+        let layer =
+            tracing_opentelemetry::layer().with_tracer(provider.tracer(SERVICE)).with_filter(filter_fn(is_ours));
+        let subscriber = tracing_subscriber::registry().with(layer);
+        tracing::subscriber::set_global_default(subscriber).map_err(|why| failed(&why))?;
+        Ok(Self { provider: Some(provider), last_failure, quiet })
+    }
+}
+
+impl Drop for Telemetry {
+    fn drop(&mut self) {
+        let Some(provider) = self.provider.take() else { return };
+        let ended = provider.shutdown().err().map(|why| why.to_string());
+        let failure = self.last_failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(why) = failure.or(ended)
+            && !self.quiet
+        {
+            // A message that nobody can read is no reason to stop.
+            let _ = writeln!(std::io::stderr(), "Note: spans could not be sent: {why}");
+        }
+    }
+}
+
+/// What the environment says of this process, and a name where it says none.
+fn resource() -> Resource {
+    let attributes = var("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();
+    let has_name = var_os("OTEL_SERVICE_NAME").is_some() || attributes.contains("service.name=");
+    let version = opentelemetry::KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
+    let resource = Resource::builder().with_attribute(version);
+    if has_name { resource.build() } else { resource.with_service_name(SERVICE).build() }
+}
+
+/// The HTTP client that the rest of the tool has, too. Requests run in its runtime, whoever waits for them.
+#[derive(Debug)]
+struct Client {
+    http: reqwest::Client,
+    runtime: Handle,
+    last_failure: LastFailure,
+}
+
+impl Client {
+    fn new(runtime: Handle, last_failure: LastFailure) -> Result<Self, reqwest::Error> {
+        let ms = TIMEOUTS.iter().find_map(|name| var(name).ok()?.parse().ok());
+        let timeout = ms.map_or(DEFAULT_TIMEOUT, Duration::from_millis);
+        // Headers may hold a token: they go where they were meant to go, and nowhere else.
+        let http = reqwest::Client::builder().timeout(timeout).redirect(reqwest::redirect::Policy::none()).build()?;
+        Ok(Self { http, runtime, last_failure })
+    }
+}
+
+#[async_trait]
+impl HttpClient for Client {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let http = self.http.clone();
+        let outcome = self.runtime.spawn(async move { answer(&http, request).await }).await?;
+        let failure = match &outcome {
+            Ok(answer) if answer.status().is_success() => None,
+            Ok(answer) => Some(format!("the collector answered {}", answer.status())),
+            Err(why) => Some(why.to_string()),
+        };
+        *self.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+        outcome
+    }
+}
+
+async fn answer(http: &reqwest::Client, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+    let failed = |why: reqwest::Error| why.without_url();
+    let mut response = http.execute(request.try_into().map_err(failed)?).await.map_err(failed)?;
+    let mut body = vec![];
+    while let Some(chunk) = response.chunk().await.map_err(failed)? {
+        if body.len() + chunk.len() > MOST_OF_AN_ANSWER {
+            return Err(ResponseBodyTooLarge::default().into());
+        }
+        body.extend_from_slice(&chunk);
+    }
+    let mut answer = Response::builder().status(response.status());
+    if let Some(headers) = answer.headers_mut() {
+        headers.extend(response.headers().iter().map(|(name, value)| (name.clone(), value.clone())));
+    }
+    Ok(answer.body(body.into())?)
+}
