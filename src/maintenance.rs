@@ -81,6 +81,11 @@ impl RunContext {
     pub(crate) fn options(&self) -> MaintenanceOptions {
         MaintenanceOptions::of(&self.task)
     }
+
+    /// The outcome of a run, after its report was passed on.
+    fn told(&self, outcome: Result<Report>) -> Result<Report> {
+        outcome.inspect(|report| self.maintenance.tell(report))
+    }
 }
 
 /// Runs work in a task of its own, so that dropping the returned future can't cut it between a commit and its deletes:
@@ -113,7 +118,8 @@ pub struct Maintenance {
 #[derive(Debug)]
 struct Inner {
     clock: Arc<dyn Clock>,
-    notices: NoticeSink,
+    notices: Sink<Notify>,
+    reports: Sink<Tell>,
     catalogs: Catalogs,
     /// The session holds this handle, so this handle must not hold the session.
     session: Weak<RwLock<SessionState>>,
@@ -122,20 +128,29 @@ struct Inner {
 /// Who is told of notices.
 type Notify = dyn Fn(&str) + Send + Sync;
 
-/// Where notices go besides the log.
-#[derive(Clone, Default)]
-struct NoticeSink(Option<Arc<Notify>>);
+/// Who is told of reports.
+type Tell = dyn Fn(&Report) + Send + Sync;
 
-impl Debug for NoticeSink {
+/// Where something goes that an embedder asked to be told.
+struct Sink<F: ?Sized>(Option<Arc<F>>);
+
+impl<F: ?Sized> Default for Sink<F> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<F: ?Sized> Debug for Sink<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("NoticeSink").field(&self.0.is_some()).finish()
+        f.debug_tuple("Sink").field(&self.0.is_some()).finish()
     }
 }
 
 /// Sets up maintenance for a session.
 #[derive(Debug, Default)]
 pub struct MaintenanceBuilder {
-    notices: NoticeSink,
+    notices: Sink<Notify>,
+    reports: Sink<Tell>,
     clock: Option<Arc<dyn Clock>>,
     catalogs: Catalogs,
     options: Option<MaintenanceOptions>,
@@ -151,7 +166,16 @@ impl MaintenanceBuilder {
     /// Who is told what the operator should know of a run: arguments without effect, files that were passed over, how an
     /// interrupted run ended. Called from the run's own task, once for each notice; must not block. The log gets the same.
     pub fn on_notice(mut self, notify: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        self.notices = NoticeSink(Some(Arc::new(notify)));
+        self.notices = Sink(Some(Arc::new(notify)));
+        self
+    }
+
+    /// Who is told what every run came to, for an audit or a report of one's own: each file and snapshot, all numbers, the
+    /// notices. A run of an operation is told once when it came to its end: real runs and dry runs, those whose deletes failed in
+    /// part, and each table's in `maintain_catalog`. What failed before it did anything has no report, only its error. Called from
+    /// the run's own task; must not block.
+    pub fn on_report(mut self, tell: impl Fn(&Report) + Send + Sync + 'static) -> Self {
+        self.reports = Sink(Some(Arc::new(tell)));
         self
     }
 
@@ -189,6 +213,7 @@ impl MaintenanceBuilder {
             inner: Arc::new(Inner {
                 clock: self.clock.unwrap_or_else(|| Arc::new(SystemClock)),
                 notices: self.notices,
+                reports: self.reports,
                 catalogs: self.catalogs,
                 session: session.state_weak_ref(),
             }),
@@ -207,8 +232,8 @@ impl Maintenance {
     /// A handle without catalogs or a session.
     #[cfg(test)]
     pub(crate) fn with_clock(clock: Arc<dyn Clock>) -> Self {
-        let (notices, catalogs) = Default::default();
-        Self { inner: Arc::new(Inner { clock, notices, catalogs, session: Weak::new() }) }
+        let (notices, reports, catalogs) = Default::default();
+        Self { inner: Arc::new(Inner { clock, notices, reports, catalogs, session: Weak::new() }) }
     }
 
     /// The current time by the clock of this handle, ms since the epoch.
@@ -233,7 +258,11 @@ impl Maintenance {
     /// Whatever stopped the run; see [`Error`].
     pub async fn expire_snapshots(&self, table: &str, options: &ExpireSnapshots) -> Result<Report> {
         let (handle, options, context) = (self.resolve(table)?, options.clone(), self.context()?);
-        detached(context.clone(), async move { expire_snapshots::run(handle, &options, None, &context).await }).await
+        detached(
+            context.clone(),
+            async move { context.told(expire_snapshots::run(handle, &options, None, &context).await) },
+        )
+        .await
     }
 
     /// Commits a plan through the table's own catalog.
@@ -268,7 +297,8 @@ impl Maintenance {
     /// [`Error::Cancelled`], or when the session is gone.
     pub async fn delete_files(&self, committed: CommittedExpiry) -> Result<Report> {
         let context = self.context()?;
-        detached(context.clone(), async move { expire_snapshots::delete(committed, &context).await }).await
+        detached(context.clone(), async move { context.told(expire_snapshots::delete(committed, &context).await) })
+            .await
     }
 
     /// Plans a removal of orphan files and changes nothing.
@@ -285,7 +315,7 @@ impl Maintenance {
     /// [`Error::Cancelled`], or when the session is gone.
     pub async fn delete_orphan_files(&self, plan: OrphanPlan) -> Result<Report> {
         let context = self.context()?;
-        detached(context.clone(), async move { remove_orphan_files::execute(plan, &context).await }).await
+        detached(context.clone(), async move { context.told(remove_orphan_files::execute(plan, &context).await) }).await
     }
 
     /// Checks that every file which any snapshot of the table needs is there and what it should be. Changes nothing.
@@ -342,6 +372,13 @@ impl Maintenance {
     pub(crate) fn notify(&self, text: &str) {
         if let Some(notify) = &self.inner.notices.0 {
             notify(text);
+        }
+    }
+
+    /// Passes a report on to whom the embedder named.
+    pub(crate) fn tell(&self, report: &Report) {
+        if let Some(tell) = &self.inner.reports.0 {
+            tell(report);
         }
     }
 

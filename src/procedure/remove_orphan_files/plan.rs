@@ -166,6 +166,7 @@ impl Summary {
             metrics,
             files,
             snapshots: vec![],
+            refs: vec![],
             notices: self.notices,
         }
     }
