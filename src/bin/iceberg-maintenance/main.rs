@@ -13,6 +13,7 @@ mod interrupts;
 mod operations;
 mod output;
 mod pyiceberg;
+mod report;
 mod session;
 mod shell;
 mod statements;

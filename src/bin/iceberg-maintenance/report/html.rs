@@ -1,0 +1,141 @@
+//! The page: one file with all its style, no script, and nothing that is fetched. Every text of somebody else's goes through
+//! the escaping of the template; the page's own policy forbids whatever should get past it.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::charts::{at, patterns};
+use super::data::{Ending, Page};
+use super::figures::{self, Figure};
+use super::format::{duration, grouped, visible};
+use super::sections;
+
+const STYLE: &str = include_str!("style.css");
+
+/// Nothing is loaded and nothing runs; style is the page's own.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+
+/// The whole page.
+pub(super) fn page(page: &Page) -> String {
+    let (_, state) = page.ending.badge();
+    let markup = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="referrer" content="no-referrer";
+                title { (page.title()) " · " (visible(page.table())) " · " (state) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                (patterns())
+                main {
+                    (header(page))
+                    (error(page))
+                    (tiles(page))
+                    (notices(page))
+                    (sections::all(page))
+                }
+                (footer())
+            }
+        }
+    };
+    markup.into_string()
+}
+
+fn header(page: &Page) -> Markup {
+    let (sign, state) = page.ending.badge();
+    let class = match page.ending {
+        Ending::Done => "badge done",
+        Ending::DryRun | Ending::NotConfirmed => "badge preview",
+        Ending::Incomplete | Ending::Failed => "badge bad",
+    };
+    html! {
+        header {
+            p class="over" { "Iceberg table maintenance" }
+            div class="heading" {
+                h1 { (page.title()) }
+                p class=(class) { span aria-hidden="true" { (sign) } " " (state) }
+            }
+            p class="subject" { (name(page.table())) }
+            p class="lead" { (page.summary()) }
+            dl class="meta" {
+                div { dt { "Began" } dd { (at(page.began_ms)) } }
+                div { dt { "Took" } dd { data value=(page.elapsed_ms) title=(format!("{} ms", grouped(page.elapsed_ms))) { (duration(page.elapsed_ms)) } } }
+                div { dt { "Mode" } dd { (mode(page.ending)) } }
+                div { dt { "Tool" } dd { "iceberg-maintenance " (env!("CARGO_PKG_VERSION")) } }
+            }
+        }
+    }
+}
+
+fn mode(ending: Ending) -> &'static str {
+    match ending {
+        Ending::DryRun => "Dry run: nothing was changed",
+        Ending::NotConfirmed => "Dry run: the question was answered with no, nothing was changed",
+        Ending::Failed => "Ended with an error",
+        Ending::Done | Ending::Incomplete => "Real run",
+    }
+}
+
+fn error(page: &Page) -> Markup {
+    let Some(error) = page.error.as_ref().filter(|_| page.ending != Ending::NotConfirmed) else { return html! {} };
+    html! {
+        section class="error" role="alert" {
+            h2 { @if page.ending == Ending::Failed { "The error" } @else { "Not everything was done" } }
+            p class="message" { (visible(error)) }
+        }
+    }
+}
+
+fn tiles(page: &Page) -> Markup {
+    let figures = figures::of(page);
+    html! {
+        @if !figures.is_empty() {
+            dl class="tiles" aria-label="The figures" { @for figure in &figures { (tile(figure)) } }
+        }
+    }
+}
+
+fn tile(figure: &Figure) -> Markup {
+    let exact = figure.value.exact();
+    html! {
+        div class=(if figure.is_bad { "tile bad" } else { "tile" }) {
+            dt { @if figure.is_bad { span aria-hidden="true" { "! " } } (figure.label) }
+            dd class="figure" { data value=(exact) title=(grouped(exact)) { (figure.value.short()) } }
+            @if let Some(note) = &figure.note { dd class="note" { (note) } }
+        }
+    }
+}
+
+fn notices(page: &Page) -> Markup {
+    html! {
+        @if !page.notices.is_empty() || !page.missing.is_empty() {
+            section class="notices" {
+                h2 { "Notes" }
+                ul {
+                    @for notice in &page.notices { li { (visible(notice)) } }
+                    @for missing in &page.missing { li { strong { "Not on this page: " } (visible(missing)) } }
+                }
+            }
+        }
+    }
+}
+
+fn footer() -> Markup {
+    html! {
+        footer {
+            p {
+                "Numbers of files, snapshots and bytes that go are those of the run's own rows. Sizes are in powers of 1000, times "
+                "are UTC. This file holds everything that it shows."
+            }
+        }
+    }
+}
+
+/// A name of somebody else's: set apart, so that its direction of writing doesn't turn what stands around it.
+pub(super) fn name(text: &str) -> Markup {
+    html! { code { bdi { (visible(text)) } } }
+}
