@@ -347,8 +347,8 @@ impl Maintenance {
 
     /// A DataFusion catalog in which the tables of a catalog that is registered here have their metadata tables beside them:
     /// `t$snapshots` and `t.snapshots`, `$refs`, `$history`, `$metadata_log_entries`, `$properties`, `$manifests`, `$files`, `$entries`,
-    /// `$all_files` and `$partitions`, in any case. All other names are left to `inner`, which has the tables themselves; without it
-    /// there are no others.
+    /// `$all_files`, `$all_entries`, `$all_manifests` and `$partitions`, in any case. All other names are left to `inner`, which has the
+    /// tables themselves; without it there are no others.
     ///
     /// `catalog` is the name that the catalog was given in [`MaintenanceBuilder::catalog`]. A schema named `a.b` means the namespace
     /// `b` in `a`. With `inner`, only its schemas are there; without it, every schema is looked for when a table is asked for.
