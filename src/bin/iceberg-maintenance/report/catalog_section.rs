@@ -17,7 +17,7 @@ const MOST_TABLES: usize = 1_000;
 const MOST_BARS: usize = 12;
 
 /// What the parts of a bar mean here.
-const WORDS: Words = Words { stays: "", goes: "files of expired snapshots", left: "orphans" };
+const WORDS: Words = Words { stays: "", goes: "files of expired snapshots", left: "orphans", heads: ["", ""] };
 
 pub(super) fn sections(rows: &CatalogRows, is_preview: bool) -> Markup {
     html! {
@@ -82,7 +82,9 @@ fn table_row(table: &TableLine) -> Markup {
     html! {
         tr {
             th scope="row" { (name(&table.name)) }
-            td class=(if is_bad { "whole go" } else { "whole" }) { span aria-hidden="true" { (sign) } " " (visible(word)) }
+            td class=(if is_bad { "whole go" } else { "whole" }) {
+                span aria-hidden="true" { (sign) } " " (visible(word))
+            }
             td class="number" { (known(table.snapshots)) }
             td class="number" { (known(table.files)) }
             td class="number" { (known(table.orphans)) }

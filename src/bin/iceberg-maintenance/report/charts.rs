@@ -46,12 +46,13 @@ pub(super) fn at(ms: i64) -> Markup {
     html! { time datetime=(machine_time(ms)) { (time(ms)) } }
 }
 
-/// The words of the three parts that a bar has.
+/// The words of the three parts that a bar has, and the heads of their columns.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Words {
     pub stays: &'static str,
     pub goes: &'static str,
     pub left: &'static str,
+    pub heads: [&'static str; 2],
 }
 
 /// A legend for the parts that there are.
@@ -97,28 +98,38 @@ fn bar(words: Words, name: &str, share: &Share, longest: u64) -> Markup {
     let parts: Vec<_> = parts.collect();
     let told: Vec<String> = parts.iter().map(|(_, word, sum)| format!("{} {word}", human_bytes(sum.bytes))).collect();
     let told = if told.is_empty() { "nothing".to_string() } else { told.join(", ") };
-    let mut begin = 0.0;
+    let places = places(parts.iter().map(|(.., sum)| sum.bytes), longest);
     html! {
         svg class="track" width="100%" height="20" role="img" aria-label=(format!("{name}: {told}")) {
             title { (format!("{name}: {told}")) }
-            @for (class, _, sum) in parts {
-                @let width = part_width(sum.bytes, longest);
+            @for ((class, ..), (begin, width)) in parts.iter().zip(places) {
                 rect class=(class) x=(format!("{begin:.2}%")) width=(format!("{width:.2}%")) height="20" {}
-                @let _ = begin += width;
             }
         }
     }
 }
 
-/// How wide a part is, in percent: to scale, but never too thin to be seen.
-fn part_width(bytes: u64, longest: u64) -> f64 {
-    (bytes as f64 * 99.0 / longest as f64).max(0.4)
+/// Where each part begins and how wide it is, in percent: to scale, but none too thin to be seen, for which the widest makes
+/// room.
+fn places(parts: impl Iterator<Item = u64>, longest: u64) -> Vec<(f64, f64)> {
+    let mut widths: Vec<f64> = parts.map(|bytes| (bytes as f64 * 100.0 / longest as f64).max(0.5)).collect();
+    let surplus = widths.iter().sum::<f64>() - 100.0;
+    if let Some(widest) = widths.iter_mut().max_by(|one, other| one.total_cmp(other)).filter(|_| surplus > 0.0) {
+        *widest -= surplus;
+    }
+    let mut end = 0.0;
+    let place = |width| {
+        end += width;
+        (end - width, width)
+    };
+    widths.into_iter().map(place).collect()
 }
 
 /// What there was and what there is.
 pub(super) fn change(share: &Share) -> Markup {
     html! {
         @match (share.stays, share.goes.bytes) {
+            (None, 0) => (bytes(share.left.bytes)),
             (None, goes) => { "−" (bytes(goes)) },
             (Some(_), 0) => (bytes(share.after().bytes)),
             (Some(_), _) => { (bytes(share.before().bytes)) " → " (bytes(share.after().bytes)) },
@@ -132,11 +143,12 @@ pub(super) fn whole(share: &Share) -> Markup {
 }
 
 /// The numbers behind bars.
-pub(super) fn share_table(caption: &str, first: &'static str, rows: &[(String, Share)]) -> Markup {
+pub(super) fn share_table(caption: &str, first: &'static str, words: Words, rows: &[(String, Share)]) -> Markup {
     let any_left = rows.iter().any(|(_, share)| share.left.files > 0);
     let any_unknown = rows.iter().any(|(_, share)| share.stays.is_none());
-    let mut heads = vec![Head::Text(first), Head::Number("Files that stay"), Head::Number("Their bytes")];
-    heads.extend([Head::Number("Files that go"), Head::Number("Their bytes")]);
+    let [stays, goes] = words.heads;
+    let mut heads = vec![Head::Text(first), Head::Number(stays), Head::Number("Their bytes")];
+    heads.extend([Head::Number(goes), Head::Number("Their bytes")]);
     if any_left {
         heads.extend([Head::Number("Not needed, still there"), Head::Number("Their bytes")]);
     }
@@ -158,8 +170,8 @@ pub(super) fn share_table(caption: &str, first: &'static str, rows: &[(String, S
             (table(caption, "shares", &heads, body))
             @if any_unknown {
                 p class="small" {
-                    "Iceberg's metadata tables list no manifest lists, statistics and metadata files: of these only what goes "
-                    "is known."
+                    "Iceberg's metadata tables list no manifest lists, statistics and metadata files: of these only what "
+                    "goes is known."
                 }
             }
         }
@@ -178,5 +190,18 @@ fn sum_cells(sum: Option<Sum>) -> Markup {
                 td class="number" { "not known" }
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_can_be_seen_and_all_fit() {
+        let places = |parts: &[u64], longest| places(parts.iter().copied(), longest);
+        assert_eq!(places(&[50, 25], 100), [(0.0, 50.0), (50.0, 25.0)]);
+        assert_eq!(places(&[1, 1_000_000], 1_000_001), [(0.0, 0.5), (0.5, 99.5)]);
+        assert_eq!(places(&[], 1), []);
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use iceberg_maintenance::report::{FileKind, Operation};
 
 use super::catalog::CatalogRows;
+use super::format::{counted, grouped, human_bytes};
 use super::reads::{LiveFiles, Partitions, Snapshots};
 use super::run::{Age, Run, Sum};
 
@@ -205,26 +206,23 @@ impl Page {
 
     /// What happened, in a sentence or two.
     pub(super) fn summary(&self) -> String {
-        use super::format::{counted, human_bytes};
         if let Some(catalog) = &self.catalog {
             return catalog.summary(self.ending.is_preview());
         }
         let Some(run) = &self.run else {
-            return "The operation ended without a report; only its error is known.".into();
+            return "The operation ended without a result.".into();
         };
-        let verb =
-            |done: &str| if run.metrics.dry_run { format!("would be {done}") } else { format!("{} {done}", "were") };
+        let were = if run.metrics.dry_run { "would be" } else { "were" };
         let mut parts = vec![];
         let expired = run.metrics.deleted_snapshots_count;
         if run.operation == Operation::ExpireSnapshots {
-            let all = expired.saturating_add(run.metrics.retained_snapshots_count);
-            parts.push(format!(
-                "{} of {} {}",
-                counted(expired, "snapshot", "snapshots"),
-                super::format::grouped(all),
-                verb("expired")
-            ));
+            let all = counted(expired.saturating_add(run.metrics.retained_snapshots_count), "snapshot", "snapshots");
+            parts.push(format!("{} of {all} {were} expired", grouped(expired)));
         }
+        let (one, many) = match run.operation {
+            Operation::RemoveOrphanFiles => ("orphan file", "orphan files"),
+            _ => ("file", "files"),
+        };
         for (count, bytes, done) in [
             (run.metrics.deleted_files_count, run.metrics.deleted_bytes, "deleted"),
             (
@@ -234,8 +232,9 @@ impl Page {
             ),
             (run.metrics.quarantined_files_count, run.metrics.quarantined_bytes, "moved into quarantine"),
         ] {
-            if count > 0 || done == "deleted" {
-                parts.push(format!("{} ({}) {}", counted(count, "file", "files"), human_bytes(bytes), verb(done)));
+            let waits = run.metrics.deferred_files_count > 0 || run.metrics.quarantined_files_count > 0;
+            if count > 0 || (done == "deleted" && !waits) {
+                parts.push(format!("{} ({}) {were} {done}", counted(count, one, many), human_bytes(bytes)));
             }
         }
         let failed = run.metrics.failed_deletions_count;

@@ -80,7 +80,7 @@ fn of_expiry(page: &Page, run: &Run) -> Vec<Figure> {
         count(labels[1], m.removed_refs_count).noted(format!("of {}", grouped(run.refs.len() as u64))),
     ];
     figures.extend(that_stay(run));
-    figures.push(failed(run));
+    figures.extend(failed(run));
     figures
 }
 
@@ -92,10 +92,10 @@ fn of_orphans(page: &Page, run: &Run) -> Vec<Figure> {
         freed(page, run),
         count("Files listed", m.scanned_files_count)
             .noted(format!("looked up in {}", counted(m.active_files_count, "live file", "live files"))),
-        count("Left alone", left_alone(run)).noted("see the reasons below".to_string()),
+        count("Left alone", left_alone(run)).noted((left_alone(run) > 0).then(|| "see the reasons below".to_string())),
     ];
     figures.extend(that_stay(run));
-    figures.push(failed(run));
+    figures.extend(failed(run));
     figures
 }
 
@@ -105,14 +105,20 @@ fn of_files(page: &Page, run: &Run) -> Vec<Figure> {
         .extend((run.metrics.returned_files_count > 0).then(|| count("Moved back", run.metrics.returned_files_count)));
     figures.extend(that_stay(run));
     figures.push(count("Left alone", left_alone(run)));
-    figures.push(failed(run));
+    figures.extend(failed(run));
     figures
 }
 
 fn files_gone(run: &Run) -> Figure {
     let m = &run.metrics;
     let missing = m.already_missing_files_count;
-    let note = (missing > 0).then(|| format!("{} more were gone before", grouped(missing)));
+    let metadata = [m.deleted_manifest_files_count, m.deleted_manifest_lists_count, m.deleted_metadata_files_count];
+    let metadata = metadata.into_iter().fold(m.deleted_statistics_files_count, u64::saturating_add);
+    let note = match (missing, metadata) {
+        (0, 0) => None,
+        (0, metadata) => Some(format!("{} of them metadata", grouped(metadata))),
+        (missing, _) => Some(format!("{} more were gone before", grouped(missing))),
+    };
     count(if m.dry_run { "Files to delete" } else { "Files deleted" }, m.deleted_files_count).noted(note)
 }
 
@@ -124,9 +130,12 @@ fn freed(page: &Page, run: &Run) -> Figure {
     figure.noted(share.map(|share| format!("{share} of what is stored")))
 }
 
-fn failed(run: &Run) -> Figure {
-    let figure = count("Failed", run.metrics.failed_deletions_count).bad_if_any();
-    figure.noted("could not be deleted".to_string())
+/// A dry run tries nothing that could fail.
+fn failed(run: &Run) -> Option<Figure> {
+    let failed = run.metrics.failed_deletions_count;
+    let note = (failed > 0).then(|| "still there, listed below".to_string());
+    let figure = count("Failed deletes", failed).bad_if_any().noted(note);
+    (failed > 0 || !run.metrics.dry_run).then_some(figure)
 }
 
 /// Files that nothing needs and that are still there, where there are any.

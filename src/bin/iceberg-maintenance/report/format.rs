@@ -72,13 +72,13 @@ pub(super) fn duration(ms: u64) -> String {
     }
 }
 
-/// A share of a whole, as a percentage; nothing for a share of nothing.
+/// A share of a whole, as a percentage; nothing where there is no share.
 pub(super) fn percent(part: u64, whole: u64) -> Option<String> {
-    if whole == 0 {
+    if part == 0 || whole == 0 {
         return None;
     }
     let percent = part as f64 * 100.0 / whole as f64;
-    Some(if percent > 0.0 && percent < 1.0 { "less than 1 %".into() } else { format!("{percent:.0} %") })
+    Some(if percent < 1.0 { "less than 1 %".into() } else { format!("{percent:.0} %") })
 }
 
 /// A text of somebody else's in one line, in which everything can be seen: control characters, and those that turn the
@@ -130,11 +130,8 @@ mod tests {
         for (ms, text) in [(7, "7 ms"), (1_500, "1.5 s"), (61_000, "1 min 1 s"), (3_660_000, "1 h 1 min")] {
             assert_eq!(duration(ms), text);
         }
-        assert_eq!(percent(1, 0), None);
-        assert_eq!(
-            [percent(0, 5), percent(1, 1_000), percent(5, 5)].map(Option::unwrap),
-            ["0 %", "less than 1 %", "100 %"]
-        );
+        assert_eq!([percent(1, 0), percent(0, 5)], [None, None]);
+        assert_eq!([percent(1, 1_000), percent(5, 5)].map(Option::unwrap), ["less than 1 %", "100 %"]);
     }
 
     #[test]

@@ -63,12 +63,16 @@ fn header(page: &Page) -> Markup {
             p class="lead" { (page.summary()) }
             dl class="meta" {
                 div { dt { "Began" } dd { (at(page.began_ms)) } }
-                div { dt { "Took" } dd { data value=(page.elapsed_ms) title=(format!("{} ms", grouped(page.elapsed_ms))) { (duration(page.elapsed_ms)) } } }
+                div { dt { "Took" } dd { (took(page.elapsed_ms)) } }
                 div { dt { "Mode" } dd { (mode(page.ending)) } }
                 div { dt { "Tool" } dd { "iceberg-maintenance " (env!("CARGO_PKG_VERSION")) } }
             }
         }
     }
+}
+
+fn took(ms: u64) -> Markup {
+    html! { data value=(ms) title=(format!("{} ms", grouped(ms))) { (duration(ms)) } }
 }
 
 fn mode(ending: Ending) -> &'static str {
@@ -128,8 +132,8 @@ fn footer() -> Markup {
     html! {
         footer {
             p {
-                "Numbers of files, snapshots and bytes that go are those of the run's own rows. Sizes are in powers of 1000, times "
-                "are UTC. This file holds everything that it shows."
+                "Numbers of files, snapshots and bytes that go are those of the run's own rows. Sizes are in powers of "
+                "1000, times are UTC. This file holds everything that it shows."
             }
         }
     }
@@ -138,4 +142,52 @@ fn footer() -> Markup {
 /// A name of somebody else's: set apart, so that its direction of writing doesn't turn what stands around it.
 pub(super) fn name(text: &str) -> Markup {
     html! { code { bdi { (visible(text)) } } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The value of a colour, from the first place behind `after`.
+    fn colour(name: &str, after: &str) -> [f64; 3] {
+        let palette = STYLE.split_once(after).unwrap().1;
+        let hex = palette.split_once(&format!("--{name}: #")).unwrap_or_else(|| panic!("no {name}")).1;
+        [0, 2, 4].map(|at| f64::from(u8::from_str_radix(&hex[at..at + 2], 16).unwrap()) / 255.0)
+    }
+
+    /// How bright a colour is, as WCAG measures it.
+    fn luminance(colour: [f64; 3]) -> f64 {
+        let linear = colour.map(|part| if part <= 0.04045 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) });
+        0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    }
+
+    fn contrast(one: [f64; 3], other: [f64; 3]) -> f64 {
+        let (one, other) = (luminance(one), luminance(other));
+        (one.max(other) + 0.05) / (one.min(other) + 0.05)
+    }
+
+    #[test]
+    fn text_stands_out_from_its_ground_and_what_is_drawn_from_its_card() {
+        for scheme in [":root", "prefers-color-scheme: dark"] {
+            let mut pairs =
+                vec![("good-ink", "good-ground", 4.5), ("go-ink", "bad-ground", 4.5), ("ink", "bad-ground", 4.5)];
+            for ground in ["ground", "card", "raised"] {
+                pairs.extend(["ink", "soft", "stay-ink", "go-ink"].map(|ink| (ink, ground, 4.5)));
+            }
+            pairs.extend(["heat1", "heat2", "heat3", "heat4"].map(|ground| ("ink", ground, 4.5)));
+            pairs.extend(["stay", "go", "left"].map(|drawn| (drawn, "card", 3.0)));
+            pairs.extend([("go", "go-light", 2.5), ("left", "left-light", 2.5)]);
+            for (ink, ground, least) in pairs {
+                let found = contrast(colour(ink, scheme), colour(ground, scheme));
+                assert!(found >= least, "{scheme}: {ink} on {ground} is {found:.2}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_page_s_style_asks_for_nothing() {
+        for asking in ["@import", "url(\"", "url(h", "url(/", "<"] {
+            assert!(!STYLE.contains(asking), "{asking}");
+        }
+    }
 }

@@ -119,9 +119,7 @@ fn refs(out: &mut String, run: &Run) {
         let decision = if to.reason.removes() { "**remove**" } else { "keep" };
         vec![code(&to.name), kind, to.snapshot_id.to_string(), decision.to_string(), to.reason.to_string()]
     };
-    // Those that go come first: they are what a reviewer looks for.
-    let (gone, stay): (Vec<_>, Vec<_>) = run.refs.iter().partition(|to| to.reason.removes());
-    let rows = gone.into_iter().chain(stay).map(row);
+    let rows = run.refs.iter().map(row);
     table(out, &["Name", "Kind", "Snapshot", "Decision", "Reason"], rows.collect(), ("ref", "refs"));
 }
 

@@ -55,22 +55,24 @@ pub(crate) fn around(
     work: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let targets = files.iter().map(ReportFile::open).collect::<Result<Vec<Target>, Failure>>()?;
-    let (began, began_ms) = (Instant::now(), SystemClock.now_ms());
     let before = Before::read(session, subject)?;
+    let (began, began_ms) = (Instant::now(), SystemClock.now_ms());
     session.recorder().start(began_ms);
-    let working = Instant::now();
     let outcome = work();
-    let elapsed_ms = u64::try_from(working.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let elapsed_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     let mut page = page(subject, session.recorder().finish(), &outcome, began_ms, elapsed_ms);
     before.complete(&mut page, session, subject);
-    tracing::debug!(elapsed_ms = began.elapsed().as_millis(), "the report is gathered");
     let unwritten: Vec<String> = targets.into_iter().filter_map(|target| write(target, &page).err()).collect();
-    match (outcome, unwritten.first()) {
-        (outcome, None) => outcome,
-        (Ok(()), Some(why)) => {
-            Err(Failure::partial(format!("the run is complete, but its report can't be written: {why}")))
-        }
-        (Err(failure), Some(why)) => Err(failure.and(&format!("its report can't be written: {why}"))),
+    with_unwritten(outcome, &unwritten)
+}
+
+/// How it all ended: a report that can't be written is an error, and no reason to think that the run was none.
+fn with_unwritten(outcome: Result<(), Failure>, unwritten: &[String]) -> Result<(), Failure> {
+    let [_, ..] = unwritten else { return outcome };
+    let why = unwritten.join("; ");
+    match outcome {
+        Ok(()) => Err(Failure::partial(format!("the run is complete, but its report can't be written: {why}"))),
+        Err(failure) => Err(failure.and(&format!("its report can't be written: {why}"))),
     }
 }
 
@@ -195,4 +197,21 @@ fn all_notices(run: Option<&Run>, said: Vec<String>) -> Vec<String> {
 /// True for a run that the page shows a timeline of.
 fn has_timeline(run: &Run) -> bool {
     run.operation == Operation::ExpireSnapshots && !run.snapshots.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_that_can_t_be_written_doesn_t_hide_how_the_run_ended() {
+        assert!(with_unwritten(Ok(()), &[]).is_ok());
+        let why = ["/r.html: no space".to_string()];
+        let complete = with_unwritten(Ok(()), &why).unwrap_err();
+        assert!(complete.is_partial() && complete.message().contains("the run is complete"), "{complete:?}");
+        assert!(complete.message().ends_with("/r.html: no space"), "{complete:?}");
+        let failed = with_unwritten(Err(Failure::new("no such table")), &why).unwrap_err();
+        assert!(!failed.is_partial() && failed.message().starts_with("no such table; and its report"), "{failed:?}");
+        assert!(with_unwritten(Err(Failure::refused()), &why).unwrap_err().is_refusal());
+    }
 }

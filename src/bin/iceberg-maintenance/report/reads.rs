@@ -29,7 +29,7 @@ pub(super) struct LiveFiles {
     /// As in the `content` column.
     pub kind: String,
     pub added_by: Option<i64>,
-    /// The plan has them.
+    /// No snapshot needs them after the run that is planned.
     pub is_planned: bool,
     pub sum: Sum,
 }
@@ -68,8 +68,8 @@ pub(super) fn snapshots(session: &Session, table: &str) -> Result<Snapshots, Fai
     Ok(found)
 }
 
-/// Sums of all files that some snapshot needs, manifests included; each file counts once. `planned` are the paths that a dry
-/// run would delete.
+/// Sums of all files that some snapshot needs, manifests included; each file counts once. `planned` are the paths
+/// that a dry run plans something for.
 pub(super) fn live_files(
     session: &Session,
     table: &str,
@@ -99,7 +99,8 @@ fn live_files_sql(table: &str) -> String {
         "WITH named AS (
            SELECT data_file['file_path'] AS path, data_file['file_size_in_bytes'] AS bytes, snapshot_id AS added_by,
              CASE WHEN data_file['content'] = 0 THEN 'DATA' WHEN data_file['content'] = 2 THEN 'EQUALITY_DELETES'
-               WHEN lower(data_file['file_format']) = 'puffin' THEN 'DELETION_VECTOR' ELSE 'POSITION_DELETES' END AS kind
+               WHEN lower(data_file['file_format']) = 'puffin' THEN 'DELETION_VECTOR'
+               ELSE 'POSITION_DELETES' END AS kind
            FROM iceberg_all_entries({table}) WHERE status <> 2
            UNION ALL
            SELECT path, length, added_snapshot_id, 'MANIFEST' FROM iceberg_all_manifests({table})),

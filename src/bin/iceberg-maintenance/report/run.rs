@@ -1,11 +1,13 @@
 //! What a run tells of itself, folded while it is told: a plan may have millions of files, a page has room for some.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::arrow::array::{RecordBatch, StringArray};
-use iceberg_maintenance::report::{FileKind, FileOutcome, FileStatus, Metrics, Operation, Report};
+use iceberg_maintenance::report::{FileKind, FileOutcome, FileStatus, Metrics, Operation, Report, SkipReason};
 use iceberg_maintenance::retention::{RefDecision, SnapshotDecision};
+use iceberg_maintenance::table::RefKind;
 
 /// How many failed and how many spared files a page names.
 pub(super) const MOST_FILES: usize = 100;
@@ -119,6 +121,7 @@ pub(super) struct Run {
     pub metrics: Metrics,
     pub notices: Vec<String>,
     pub snapshots: Vec<SnapshotDecision>,
+    /// Those that go first, then branches before tags, then the newest first.
     pub refs: Vec<RefDecision>,
     pub kinds: BTreeMap<FileKind, Fates>,
     /// By kind and by the time of the last modification.
@@ -127,7 +130,7 @@ pub(super) struct Run {
     pub spared: FileList,
     /// How many files were left alone for which reason.
     pub spared_because: BTreeMap<String, Sum>,
-    /// The paths of what a dry run of an expiry plans.
+    /// The paths of what no snapshot needs after an expiry of which this is a dry run.
     pub planned: Option<StringArray>,
 }
 
@@ -140,7 +143,7 @@ impl Run {
             metrics: report.metrics.clone(),
             notices: report.notices.clone(),
             snapshots: report.snapshots.clone(),
-            refs: report.refs.clone(),
+            refs: in_reading_order(report),
             kinds: BTreeMap::new(),
             ages: BTreeMap::new(),
             failed: FileList::default(),
@@ -150,7 +153,9 @@ impl Run {
         };
         report.files.iter().for_each(|file| run.add(file, now_ms));
         if report.metrics.dry_run && report.operation == Operation::ExpireSnapshots {
-            let planned = report.files.iter().filter(|file| file.status == FileStatus::Planned);
+            // Also what would wait or be moved: no snapshot that stays needs it. What is needed after all is not the plan's.
+            let again = FileStatus::Spared(SkipReason::LiveAgain);
+            let planned = report.files.iter().filter(|file| file.status != again);
             run.planned = Some(StringArray::from_iter_values(planned.map(|file| &file.path)));
         }
         run
@@ -176,6 +181,16 @@ impl Run {
             _ => {}
         }
     }
+}
+
+fn in_reading_order(report: &Report) -> Vec<RefDecision> {
+    let made: HashMap<i64, i64> = report.snapshots.iter().map(|made| (made.snapshot_id, made.timestamp_ms)).collect();
+    let mut refs = report.refs.clone();
+    refs.sort_by_key(|to| {
+        let newest = Reverse(made.get(&to.snapshot_id).copied());
+        (!to.reason.removes(), to.kind == RefKind::Tag, newest, to.name.clone())
+    });
+    refs
 }
 
 /// What was seen of a statement.

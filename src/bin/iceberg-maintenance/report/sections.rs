@@ -45,7 +45,8 @@ pub(super) fn all(page: &Page) -> Markup {
 
 fn words(run: &Run) -> Words {
     let goes = if run.metrics.dry_run { "would go" } else { "gone" };
-    Words { stays: "stays", goes, left: "not needed, still there" }
+    let heads = ["Files that stay", "Files that go"];
+    Words { stays: "stays", goes, left: "not needed, still there", heads }
 }
 
 fn failures(run: &Run) -> Markup {
@@ -63,7 +64,7 @@ fn snapshots(page: &Page, run: &Run) -> Markup {
     let mut newest: Vec<&SnapshotDecision> = run.snapshots.iter().collect();
     newest.sort_by_key(|snapshot| (Reverse(snapshot.timestamp_ms), snapshot.snapshot_id));
     let more = newest.len().saturating_sub(MOST_SNAPSHOTS) as u64;
-    let heads = ["Snapshot", "Made", "By", "Decision", "Reason", "Refs"].map(Head::Text);
+    let heads = ["Snapshot", "Made", "Operation", "Decision", "Reason", "Refs"].map(Head::Text);
     let mut refs: BTreeMap<i64, Vec<&str>> = BTreeMap::new();
     run.refs.iter().for_each(|to| refs.entry(to.snapshot_id).or_default().push(&to.name));
     let rows = html! {
@@ -106,9 +107,9 @@ fn refs_table(run: &Run) -> Markup {
     let heads = [
         Head::Number("No."),
         Head::Text("Name"),
+        Head::Text("Decision"),
         Head::Text("Kind"),
         Head::Text("Snapshot"),
-        Head::Text("Decision"),
         Head::Text("Reason"),
     ];
     let rows = html! {
@@ -117,12 +118,12 @@ fn refs_table(run: &Run) -> Markup {
                 tr {
                     td class="number" { (index + 1) }
                     th scope="row" { (name(&to.name)) }
+                    td class="whole" { (decision(to.reason.removes(), "remove", "keep")) }
                     td { @match to.kind { RefKind::Branch => "branch", RefKind::Tag => "tag" } }
                     td {
                         span class="id" { (to.snapshot_id) }
                         @if let Some(ms) = made(to.snapshot_id) { " of " span class="whole" { (day(ms)) } }
                     }
-                    td class="whole" { (decision(to.reason.removes(), "remove", "keep")) }
                     td class="prose" { (to.reason) }
                 }
             }
@@ -159,7 +160,7 @@ fn stored(run: &Run, storage: &Storage) -> Markup {
             }
             (legend(words(run), &shares(&kinds)))
             (bars(words(run), &kinds, change))
-            (share_table("Files by kind", "Kind", &kinds))
+            (share_table("Files by kind", "Kind", words(run), &kinds))
         }
         @if !storage.by_age.is_empty() { (stored_by_age(run, storage)) }
     }
@@ -167,6 +168,12 @@ fn stored(run: &Run, storage: &Storage) -> Markup {
 
 fn stored_by_age(run: &Run, storage: &Storage) -> Markup {
     let is_of_orphans = run.operation == Operation::RemoveOrphanFiles;
+    // What an expiry doesn't need any more may also wait, or have failed to go.
+    let heads = ["Files needed", "Files no longer needed"];
+    let words = match is_of_orphans {
+        true => words(run),
+        false => Words { stays: "needed", goes: "no longer needed", left: "", heads },
+    };
     let word = |age: Age| match age {
         Age::UNKNOWN if is_of_orphans => "unknown, or older than the oldest snapshot",
         Age::UNKNOWN => "older than the oldest snapshot",
@@ -180,14 +187,14 @@ fn stored_by_age(run: &Run, storage: &Storage) -> Markup {
         section {
             h2 { "Storage by age" }
             p class="small" {
-                "Data, delete files and manifests that the metadata names, by the age of the snapshot that added them, as far as "
-                "that is still there"
+                "Data, delete files and manifests that the metadata names, by the age of the snapshot that added them, as "
+                "far as that is still there"
                 @if is_of_orphans { "; orphans by the time since they were last modified" }
                 "."
             }
-            (legend(words(run), &shares(&ages)))
-            (bars(words(run), &ages, change))
-            (share_table("Files by age", "Age", &ages))
+            (legend(words, &shares(&ages)))
+            (bars(words, &ages, change))
+            (share_table("Files by age", "Age", words, &ages))
         }
     }
 }
@@ -204,7 +211,7 @@ fn what_goes(run: &Run) -> Markup {
                 h2 { "What goes" }
                 (legend(words(run), &shares(&kinds)))
                 (bars(words(run), &kinds, change))
-                (share_table("Files by kind", "Kind", &kinds))
+                (share_table("Files by kind", "Kind", words(run), &kinds))
             }
         }
     }
@@ -246,7 +253,7 @@ fn orphans(run: &Run) -> Markup {
             @if kinds.is_empty() { p { "No file that nothing names may go." } } @else {
                 p class="small" {
                     "Files that nothing names and that " (if run.metrics.dry_run { "would go" } else { "went" })
-                    ", by the time since they were last modified. The darker a cell, the more bytes it has."
+                    ", by the time since they were last modified. The stronger the colour of a cell, the more bytes."
                 }
                 (table("Orphans: files and bytes", "heat", &heads, body))
             }
@@ -254,7 +261,7 @@ fn orphans(run: &Run) -> Markup {
     }
 }
 
-/// Files and bytes; the darker, the closer to the largest cell. Without a largest one it is a sum.
+/// Files and bytes; the stronger the colour, the closer to the largest cell. Without a largest one it is a sum.
 fn heat_cell(sum: Sum, most: u64) -> Markup {
     let step = if most == 0 || sum.files == 0 { 0 } else { 1 + (sum.bytes as f64 * 3.99 / most as f64) as u64 };
     html! {
@@ -299,9 +306,9 @@ fn spared(run: &Run) -> Markup {
                 h2 { "Left alone" }
                 @if left_alone(run) > 0 { (table("All that was left alone", "counts", &named[..2], counted_rows)) }
                 @if run.spared.total > 0 {
+                    (table("Files that no snapshot needs and that stay", "counts", &named, named_rows))
                     details {
                         summary { (counted(run.spared.total, "file", "files")) " by name" }
-                        (table("By reason", "counts", &named, named_rows))
                         (files("Files that stay", &run.spared, "Why"))
                     }
                 }
@@ -339,6 +346,7 @@ fn largest(partitions: &Partitions) -> Markup {
             }
         }
     };
+    let words = Words { stays: "of data files", goes: "", left: "", heads: ["", ""] };
     let more = partitions.count.saturating_sub(partitions.largest.len() as u64);
     html! {
         section {
@@ -347,7 +355,7 @@ fn largest(partitions: &Partitions) -> Markup {
                 "Data files of the current snapshot: " (bytes(partitions.total.bytes)) " in "
                 (counted(partitions.count, "partition", "partitions")) "."
             }
-            (bars(Words { stays: "of data files", goes: "", left: "" }, &rows.collect::<Rows>(), whole))
+            (bars(words, &rows.collect::<Rows>(), whole))
             details {
                 summary { "The numbers" }
                 (table("Largest partitions", "partitions", &heads, body))

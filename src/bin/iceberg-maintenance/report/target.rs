@@ -106,6 +106,10 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
         drop(file.open().unwrap());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+        let target = file.open().unwrap();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(target.write("new").unwrap_err().contains("r.md"), "a folder has taken its place");
         for wrong in ["no/such/folder/r.md", ""] {
             let file = ReportFile { path: folder.path().join(wrong), kind: Kind::Html };
             assert!(file.open().unwrap_err().message().contains("can't be written"), "{wrong}");

@@ -82,7 +82,11 @@ pub(super) fn chart(run: &Run) -> Markup {
             span { (stay_mark) "stays (" (grouped(stays as u64)) ")" }
             span { (go_mark) (expired) " (" (grouped(goes as u64)) ")" }
             @if !flags.shown.is_empty() { span { (flag_sample()) "branch or tag, by its number in the table" } }
-            @if let Some(bins) = &bins { span class="plain" { "each bar: " (bins.unit()) ", at most " (grouped(bins.tallest() as u64)) " snapshots" } }
+            @if let Some(bins) = &bins {
+                span class="plain" {
+                    "each bar: " (bins.unit()) ", at most " (grouped(bins.tallest() as u64)) " snapshots"
+                }
+            }
         }
         @match &bins {
             None => (marks(run, axis, &flags, top, &label)),
@@ -92,15 +96,19 @@ pub(super) fn chart(run: &Run) -> Markup {
 }
 
 fn stay_mark() -> Markup {
-    html! { svg class="swatch" width="14" height="14" aria-hidden="true" { circle class="stays" cx="7" cy="7" r="5" {} } }
+    small(html! { circle class="stays" cx="7" cy="7" r="5" {} })
 }
 
 fn go_mark() -> Markup {
-    html! { svg class="swatch" width="14" height="14" aria-hidden="true" { path class="cross" d="M3 3 L11 11 M11 3 L3 11" {} } }
+    small(html! { path class="cross" d="M3 3 L11 11 M11 3 L3 11" {} })
 }
 
 fn square(class: &str) -> Markup {
-    html! { svg class="swatch" width="14" height="14" aria-hidden="true" { rect class=(class) width="14" height="14" rx="2" {} } }
+    small(html! { rect class=(class) width="14" height="14" rx="2" {} })
+}
+
+fn small(shape: Markup) -> Markup {
+    html! { svg class="swatch" width="14" height="14" aria-hidden="true" { (shape) } }
 }
 
 fn flag_sample() -> Markup {
@@ -125,7 +133,8 @@ fn marks(run: &Run, axis: Axis, flags: &Flags, top: usize, label: &str) -> Marku
                 @let (goes, x) = (snapshot.reason.expires(), format!("{:.2}%", axis.place(snapshot.timestamp_ms)));
                 svg class="mark" x=(x) y=(if goes { go_y } else { stay_y }) overflow="visible" {
                     title { (tooltip(snapshot)) }
-                    @if goes { path class="cross" d="M-5 -5 L5 5 M5 -5 L-5 5" {} } @else { circle class="stays" r="6" {} }
+                    @if goes { path class="cross" d="M-5 -5 L5 5 M5 -5 L-5 5" {} }
+                    @else { circle class="stays" r="6" {} }
                 }
             }
             (ticks(axis, top + 62))
@@ -145,11 +154,15 @@ fn ticks(axis: Axis, y: usize) -> Markup {
     html! {
         line class="axis" x1="0" x2="100%" y1=(y) y2=(y) {}
         @for (index, (x, text)) in all.iter().enumerate() {
-            @let anchor = if last > 0 && index == 0 { "start" } else if last > 0 && index == last { "end" } else { "middle" };
+            @let (anchor, shift) = match index {
+                _ if last == 0 => ("middle", 0.0),
+                0 => ("start", -3.0),
+                _ if index == last => ("end", 3.0),
+                _ => ("middle", 0.0),
+            };
             g class=(if index % 2 == 1 { "tick minor" } else { "tick" }) {
                 line class="axis" x1=(format!("{x:.2}%")) x2=(format!("{x:.2}%")) y1=(y) y2=(y + 5) {}
-                text x=(format!("{:.2}%", if anchor == "middle" { *x } else if index == 0 { x - 3.0 } else { x + 3.0 }))
-                    y=(y + 19) text-anchor=(anchor) { (text) }
+                text x=(format!("{:.2}%", x + shift)) y=(y + 19) text-anchor=(anchor) { (text) }
             }
         }
     }
@@ -219,11 +232,12 @@ fn bars(bins: &Bins, flags: &Flags, top: usize, label: &str) -> Markup {
                 @let begin = bins.begin_ms.saturating_add(bins.width_ms.saturating_mul(index as i64));
                 @let x = format!("{:.3}%", axis.place(begin) + width * 0.09);
                 @let wide = format!("{:.3}%", width * 0.82);
+                @let (stays_px, goes_px) = (height(*stays), height(*goes));
                 g {
                     title { (time(begin)) " and " (bins.unit()) " on: " (stays) " stay, " (goes) " go" }
-                    @if *stays > 0 { rect class="stays" x=(x) width=(wide) y=(bottom - height(*stays)) height=(height(*stays)) {} }
+                    @if *stays > 0 { rect class="stays" x=(x) width=(wide) y=(bottom - stays_px) height=(stays_px) {} }
                     @if *goes > 0 {
-                        rect class="goes" x=(x) width=(wide) y=(bottom - height(*stays) - height(*goes)) height=(height(*goes)) {}
+                        rect class="goes" x=(x) width=(wide) y=(bottom - stays_px - goes_px) height=(goes_px) {}
                     }
                 }
             }
@@ -271,7 +285,7 @@ impl Flags {
         self.levels * FLAG_PX + 4
     }
 
-    /// Branches are round, tags are square; what goes has a dashed outline and is struck out.
+    /// Branches are round, tags are square; what goes has a dashed outline and a cross at its corner.
     fn draw(&self, foot: usize) -> Markup {
         html! {
             @for flag in &self.shown {
@@ -285,9 +299,59 @@ impl Flags {
                     @if flag.is_tag { rect class="flag" x="-9" y="-8" width="18" height="16" rx="2" {} }
                     @else { circle class="flag" r="9" {} }
                     text class="flag-number" y="4" text-anchor="middle" { (flag.number) }
-                    @if flag.goes { path class="strike" d="M-9 8 L9 -8" {} }
+                    @if flag.goes { path class="corner" d="M6 -11 L12 -5 M12 -11 L6 -5" {} }
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use iceberg_maintenance::retention::{Reason, RefReason};
+
+    use super::*;
+
+    fn snapshots(times: impl IntoIterator<Item = i64>) -> Vec<SnapshotDecision> {
+        let reason = |id: i64| if id % 2 == 0 { Reason::Protected } else { Reason::Listed };
+        let snapshot = |(id, timestamp_ms)| SnapshotDecision { snapshot_id: id, timestamp_ms, reason: reason(id) };
+        (0..).zip(times).map(snapshot).collect()
+    }
+
+    #[test]
+    fn any_number_of_snapshots_in_any_length_of_time_has_room() {
+        for (times, unit) in [
+            (vec![0; 100], "an hour"),
+            ((0..100).map(|hour| hour * 60_000).collect(), "an hour"),
+            ((0..40).map(|day| day * DAY_MS).collect(), "a day"),
+            ((0..3_000).map(|hour| hour * DAY_MS / 24).collect(), "7 days"),
+            ((0..20_000).map(|day| day * DAY_MS).collect(), "364 days"),
+            (vec![i64::MIN, -1, i64::MAX], ""),
+        ] {
+            let snapshots = snapshots(times);
+            let bins = Bins::of(&snapshots, Axis::of(&snapshots));
+            assert!(bins.counts.len() <= MOST_MARKS + 2, "{}", bins.counts.len());
+            assert!(unit.is_empty() || bins.unit() == unit.replace("7 days", "a week"), "{} {unit}", bins.unit());
+            let (stay, go) = bins.counts.iter().fold((0, 0), |sum, bin| (sum.0 + bin.0, sum.1 + bin.1));
+            assert_eq!((stay + go, go), (snapshots.len(), snapshots.len() / 2));
+        }
+    }
+
+    #[test]
+    fn flags_that_come_close_stand_above_each_other() {
+        let snapshots = snapshots([0, 1, 100]);
+        let to = |name: &str, snapshot_id| RefDecision {
+            name: name.into(),
+            kind: RefKind::Tag,
+            snapshot_id,
+            reason: RefReason::Old,
+        };
+        let refs = [to("a", 0), to("b", 1), to("far", 2), to("nowhere", 9)];
+        let flags = Flags::of(&refs, &snapshots, Axis::of(&snapshots));
+        let found: Vec<_> = flags.shown.iter().map(|flag| (flag.number, flag.level, flag.place as i64)).collect();
+        assert_eq!(found, [(1, 0, 3), (2, 1, 3), (3, 0, 97)]);
+        assert_eq!(flags.levels, 2);
+        let crowd: Vec<_> = (0..100).map(|_| to("same", 0)).collect();
+        assert_eq!(Flags::of(&crowd, &snapshots, Axis::of(&snapshots)).shown.len(), MOST_LEVELS);
     }
 }
