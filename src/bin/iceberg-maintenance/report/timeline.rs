@@ -81,7 +81,14 @@ pub(super) fn chart(run: &Run) -> Markup {
         p class="legend" {
             span { (stay_mark) "stays (" (grouped(stays as u64)) ")" }
             span { (go_mark) (expired) " (" (grouped(goes as u64)) ")" }
-            @if !flags.shown.is_empty() { span { (flag_sample()) "branch or tag, by its number in the table" } }
+            @if !flags.shown.is_empty() {
+                span {
+                    (flag_sample()) "branch or tag, by its number in the table"
+                    @if flags.shown.len() < run.refs.len() {
+                        " (" (grouped((run.refs.len() - flags.shown.len()) as u64)) " more are only there)"
+                    }
+                }
+            }
             @if let Some(bins) = &bins {
                 span class="plain" {
                     "each bar: " (bins.unit()) ", at most " (grouped(bins.tallest() as u64)) " snapshots"
