@@ -95,14 +95,19 @@ impl RunContext {
     pub(crate) fn work(&self) -> Option<Arc<RunWork>> {
         RunWork::of(&self.task)
     }
+
+    /// The outcome of a run, after its report was passed on.
+    fn told(&self, outcome: Result<Report>) -> Result<Report> {
+        outcome.inspect(|report| self.maintenance.tell(report))
+    }
 }
 
 /// Runs work in a task of its own, so that dropping the returned future can't cut it between a commit and its deletes:
 /// dropping only asks it to stop between two batches.
-async fn detached<T: Send + 'static>(
+async fn detached<T: Send + 'static, W: Future<Output = Result<T>> + Send + 'static>(
     run: BegunRun,
     context: RunContext,
-    work: impl Future<Output = Result<T>> + Send + 'static,
+    work: impl FnOnce(RunContext) -> W,
 ) -> Result<T> {
     struct CancelOnDrop(Option<Cancellation>);
     impl Drop for CancelOnDrop {
@@ -110,8 +115,8 @@ async fn detached<T: Send + 'static>(
             self.0.iter().for_each(Cancellation::cancel);
         }
     }
-    let mut waiting = CancelOnDrop(Some(context.cancellation));
-    let outcome = tokio::spawn(run.run(work, Result::is_ok)).await;
+    let mut waiting = CancelOnDrop(Some(context.cancellation.clone()));
+    let outcome = tokio::spawn(run.run(work(context), Result::is_ok)).await;
     waiting.0 = None;
     outcome.map_err(|error| Error::Engine(Arc::new(DataFusionError::ExecutionJoin(Box::new(error)))))?
 }
@@ -128,7 +133,8 @@ pub struct Maintenance {
 #[derive(Debug)]
 struct Inner {
     clock: Arc<dyn Clock>,
-    notices: NoticeSink,
+    notices: Sink<Notify>,
+    reports: Sink<Tell>,
     catalogs: Catalogs,
     watchers: Watchers,
     /// The session holds this handle, so this handle must not hold the session.
@@ -138,20 +144,29 @@ struct Inner {
 /// Who is told of notices.
 type Notify = dyn Fn(&str) + Send + Sync;
 
-/// Where notices go besides the log.
-#[derive(Clone, Default)]
-struct NoticeSink(Option<Arc<Notify>>);
+/// Who is told of reports.
+type Tell = dyn Fn(&Report) + Send + Sync;
 
-impl Debug for NoticeSink {
+/// Where something goes that an embedder asked to be told.
+struct Sink<F: ?Sized>(Option<Arc<F>>);
+
+impl<F: ?Sized> Default for Sink<F> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<F: ?Sized> Debug for Sink<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("NoticeSink").field(&self.0.is_some()).finish()
+        f.debug_tuple("Sink").field(&self.0.is_some()).finish()
     }
 }
 
 /// Sets up maintenance for a session.
 #[derive(Debug, Default)]
 pub struct MaintenanceBuilder {
-    notices: NoticeSink,
+    notices: Sink<Notify>,
+    reports: Sink<Tell>,
     clock: Option<Arc<dyn Clock>>,
     catalogs: Catalogs,
     options: Option<MaintenanceOptions>,
@@ -167,7 +182,16 @@ impl MaintenanceBuilder {
     /// Who is told what the operator should know of a run: arguments without effect, files that were passed over, how an
     /// interrupted run ended. Called from the run's own task, once for each notice; must not block. The log gets the same.
     pub fn on_notice(mut self, notify: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        self.notices = NoticeSink(Some(Arc::new(notify)));
+        self.notices = Sink(Some(Arc::new(notify)));
+        self
+    }
+
+    /// Who is told what every run came to, for an audit or a report of one's own: each file and snapshot, all numbers, the
+    /// notices. A run of an operation is told once when it came to its end: real runs and dry runs, those whose deletes failed in
+    /// part, and each table's in `maintain_catalog`. What failed before it did anything has no report, only its error. Called from
+    /// the run's own task; must not block.
+    pub fn on_report(mut self, tell: impl Fn(&Report) + Send + Sync + 'static) -> Self {
+        self.reports = Sink(Some(Arc::new(tell)));
         self
     }
 
@@ -205,6 +229,7 @@ impl MaintenanceBuilder {
             inner: Arc::new(Inner {
                 clock: self.clock.unwrap_or_else(|| Arc::new(SystemClock)),
                 notices: self.notices,
+                reports: self.reports,
                 catalogs: self.catalogs,
                 watchers: Watchers::default(),
                 session: session.state_weak_ref(),
@@ -224,8 +249,8 @@ impl Maintenance {
     /// A handle without catalogs or a session.
     #[cfg(test)]
     pub(crate) fn with_clock(clock: Arc<dyn Clock>) -> Self {
-        let (notices, catalogs, watchers) = Default::default();
-        Self { inner: Arc::new(Inner { clock, notices, catalogs, watchers, session: Weak::new() }) }
+        let (notices, reports, catalogs, watchers) = Default::default();
+        Self { inner: Arc::new(Inner { clock, notices, reports, catalogs, watchers, session: Weak::new() }) }
     }
 
     /// The current time by the clock of this handle, ms since the epoch.
@@ -252,8 +277,10 @@ impl Maintenance {
     pub async fn expire_snapshots(&self, table: &str, options: &ExpireSnapshots) -> Result<Report> {
         let (run, context) = self.begin("expire_snapshots")?;
         let (handle, options) = (context.resolve(table)?, options.clone());
-        detached(run, context.clone(), async move { expire_snapshots::run(handle, &options, None, &context).await })
-            .await
+        let expire = |context: RunContext| async move {
+            context.told(expire_snapshots::run(handle, &options, None, &context).await)
+        };
+        detached(run, context, expire).await
     }
 
     /// Commits a plan through the table's own catalog.
@@ -264,7 +291,8 @@ impl Maintenance {
     pub async fn commit(&self, plan: ExpirePlan) -> Result<CommittedExpiry> {
         let table = plan.metadata().location().to_string();
         let (run, context) = self.begin_on("expire_snapshots", plan.table())?;
-        match detached(run, context.clone(), async move { expire_snapshots::commit(plan, &context).await }).await? {
+        let commit = |context| async move { expire_snapshots::commit(plan, &context).await };
+        match detached(run, context, commit).await? {
             Attempt::Committed(committed) => Ok(*committed),
             Attempt::Conflict(why) => Err(Error::Conflict { table, attempts: 1, why }),
             Attempt::Unsettled(lost) => Err(Error::CommitUnknown { table, why: lost.why }),
@@ -292,7 +320,9 @@ impl Maintenance {
     /// [`Error::Cancelled`], or when the session is gone.
     pub async fn delete_files(&self, committed: CommittedExpiry) -> Result<Report> {
         let (run, context) = self.begin_on("expire_snapshots", committed.table())?;
-        detached(run, context.clone(), async move { expire_snapshots::delete(committed, &context).await }).await
+        let delete =
+            |context: RunContext| async move { context.told(expire_snapshots::delete(committed, &context).await) };
+        detached(run, context, delete).await
     }
 
     /// Plans a removal of orphan files and changes nothing.
@@ -311,7 +341,9 @@ impl Maintenance {
     /// [`Error::Cancelled`], or when the session is gone.
     pub async fn delete_orphan_files(&self, plan: OrphanPlan) -> Result<Report> {
         let (run, context) = self.begin_on("remove_orphan_files", plan.table())?;
-        detached(run, context.clone(), async move { remove_orphan_files::execute(plan, &context).await }).await
+        let delete =
+            |context: RunContext| async move { context.told(remove_orphan_files::execute(plan, &context).await) };
+        detached(run, context, delete).await
     }
 
     /// Checks that every file which any snapshot of the table needs is there and what it should be. Changes nothing.
@@ -347,8 +379,8 @@ impl Maintenance {
 
     /// A DataFusion catalog in which the tables of a catalog that is registered here have their metadata tables beside them:
     /// `t$snapshots` and `t.snapshots`, `$refs`, `$history`, `$metadata_log_entries`, `$properties`, `$manifests`, `$files`, `$entries`,
-    /// `$all_files` and `$partitions`, in any case. All other names are left to `inner`, which has the tables themselves; without it
-    /// there are no others.
+    /// `$all_files`, `$all_entries`, `$all_manifests` and `$partitions`, in any case. All other names are left to `inner`, which has the
+    /// tables themselves; without it there are no others.
     ///
     /// `catalog` is the name that the catalog was given in [`MaintenanceBuilder::catalog`]. A schema named `a.b` means the namespace
     /// `b` in `a`. With `inner`, only its schemas are there; without it, every schema is looked for when a table is asked for.
@@ -395,6 +427,13 @@ impl Maintenance {
     pub(crate) fn notify(&self, text: &str) {
         if let Some(notify) = &self.inner.notices.0 {
             notify(text);
+        }
+    }
+
+    /// Passes a report on to whom the embedder named.
+    pub(crate) fn tell(&self, report: &Report) {
+        if let Some(tell) = &self.inner.reports.0 {
+            tell(report);
         }
     }
 

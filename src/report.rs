@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::journal::Finished;
-use crate::retention::SnapshotDecision;
+use crate::retention::{RefDecision, SnapshotDecision};
 
 /// What a file is to a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -130,7 +130,7 @@ pub enum SkipReason {
 
 impl FileStatus {
     /// The word in the `status` column.
-    pub(crate) fn as_str(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
             FileStatus::Planned => "planned",
             FileStatus::Deleted => "deleted",
@@ -328,7 +328,7 @@ pub enum Operation {
 
 impl Operation {
     /// The procedure's name.
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Operation::ExpireSnapshots => "expire_snapshots",
             Operation::RemoveOrphanFiles => "remove_orphan_files",
@@ -364,6 +364,8 @@ pub struct Report {
     pub files: Vec<FileOutcome>,
     /// Every snapshot, and what was decided (expiry).
     pub snapshots: Vec<SnapshotDecision>,
+    /// Every branch and tag that the table had, and what was decided (expiry).
+    pub refs: Vec<RefDecision>,
     /// What the operator should know: skipped files, no-op arguments, assumptions.
     pub notices: Vec<String>,
 }

@@ -99,11 +99,8 @@ pub(super) fn column<'b>(batch: &'b RecordBatch, name: &str) -> Result<&'b Array
 /// Which fields must be decoded for these columns of a table.
 pub(super) fn fields_for(table: MetadataTable, columns: &SchemaRef) -> EntryFields {
     let wanted = |field: &EntryField| {
-        let column = match table {
-            MetadataTable::Entries if field.is_of_file() => DATA_FILE,
-            _ => field.name(),
-        };
-        columns.column_with_name(column).is_some() && (table == MetadataTable::Entries || field.is_of_file())
+        let column = if table.is_of_entries() && field.is_of_file() { DATA_FILE } else { field.name() };
+        columns.column_with_name(column).is_some() && (table.is_of_entries() || field.is_of_file())
     };
     EntryField::ALL.into_iter().filter(wanted).collect()
 }
@@ -111,7 +108,7 @@ pub(super) fn fields_for(table: MetadataTable, columns: &SchemaRef) -> EntryFiel
 /// The wanted columns from a batch of the scan.
 pub(super) fn columns_of(table: MetadataTable, batch: &RecordBatch, columns: &SchemaRef) -> Result<RecordBatch> {
     let of_name = |name: &str| -> Result<ArrayRef> {
-        if table == MetadataTable::Entries {
+        if table.is_of_entries() {
             return column(batch, name).cloned();
         }
         let child = column(batch, DATA_FILE)?.as_struct().column_by_name(name).cloned();

@@ -11,6 +11,7 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result as EngineResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::EquivalenceProperties;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
@@ -181,28 +182,31 @@ impl Scan {
         let loaded = self.load.table(&self.task.runtime_env()).await?;
         let task = loaded.task(&self.task);
         let metadata = &loaded.metadata;
-        let all = match rows::of_metadata(*table, metadata)? {
-            Some(batch) => batch,
-            None if *table == MetadataTable::AllFiles => {
-                let snapshots: Vec<_> = metadata.snapshots().iter().collect();
-                return Ok(self.entries(&snapshots, &task).await?);
-            }
-            None => {
-                let snapshot = snapshot.find(loaded, table.function())?;
-                match table {
-                    MetadataTable::Manifests => manifests::rows(metadata, snapshot, &task).await?,
-                    MetadataTable::Partitions => self.partitions(metadata, snapshot, &task).await?,
-                    _ => return Ok(self.entries(snapshot.as_slice(), &task).await?),
-                }
-            }
+        if let Some(all) = rows::of_metadata(*table, metadata)? {
+            return Ok(self.slices(&all)?);
+        }
+        let snapshots: Vec<&Snapshot> = match table.is_of_one_snapshot() {
+            true => snapshot.find(loaded, table.function())?.into_iter().collect(),
+            false => metadata.snapshots().iter().collect(),
         };
-        Ok(self.slices(&all)?)
+        Ok(match table {
+            MetadataTable::Manifests | MetadataTable::AllManifests => self.manifests(metadata, &snapshots, &task)?,
+            MetadataTable::Partitions => self.slices(&self.partitions(metadata, &snapshots, &task).await?)?,
+            _ => self.entries(&snapshots, &task).await?,
+        })
+    }
+
+    /// The rows of manifests, as their lists come.
+    fn manifests(&self, metadata: &TableMetadata, snapshots: &[&Snapshot], task: &Arc<TaskContext>) -> Result<Batches> {
+        let partitions = task.session_config().target_partitions();
+        let scan = manifests::scan(metadata, snapshots, Arc::clone(&self.schema), partitions)?;
+        Ok(CoalescePartitionsExec::new(scan).execute(0, Arc::clone(task))?.boxed())
     }
 
     /// The rows of files and entries, as they come.
     async fn entries(&self, snapshots: &[&Snapshot], task: &Arc<TaskContext>) -> Result<Batches> {
         let table = self.request.table;
-        let (fields, live_only) = (entries::fields_for(table, &self.schema), table != MetadataTable::Entries);
+        let (fields, live_only) = (entries::fields_for(table, &self.schema), !table.is_of_entries());
         let batches = entries::scan(snapshots, self.partition.clone(), fields, live_only, task).await?;
         let schema = Arc::clone(&self.schema);
         let columns = move |batch| Ok(entries::columns_of(table, &batch?, &schema)?);
@@ -212,11 +216,11 @@ impl Scan {
     async fn partitions(
         &self,
         metadata: &TableMetadata,
-        snapshot: Option<&Snapshot>,
+        snapshots: &[&Snapshot],
         task: &Arc<TaskContext>,
     ) -> Result<RecordBatch> {
         let (partition, fields) = (&self.partition, partitions::fields());
-        let entries = entries::scan(snapshot.as_slice(), partition.clone(), fields, true, task).await?;
+        let entries = entries::scan(snapshots, partition.clone(), fields, true, task).await?;
         partitions::rows(metadata, partition, entries, schema::of(self.request.table, partition), task).await
     }
 

@@ -55,13 +55,17 @@ pub(crate) enum MetadataTable {
     Entries,
     /// The live files of all manifests of all snapshots.
     AllFiles,
+    /// All entries of all manifests of all snapshots.
+    AllEntries,
+    /// The manifests of all snapshots, each once for every snapshot that has it.
+    AllManifests,
     /// The partitions of a snapshot, with what their live files have together.
     Partitions,
 }
 
 impl MetadataTable {
     /// All of them.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Snapshots,
         Self::Refs,
         Self::History,
@@ -71,6 +75,8 @@ impl MetadataTable {
         Self::Files,
         Self::Entries,
         Self::AllFiles,
+        Self::AllEntries,
+        Self::AllManifests,
         Self::Partitions,
     ];
 
@@ -86,6 +92,8 @@ impl MetadataTable {
             Self::Files => "iceberg_files",
             Self::Entries => "iceberg_entries",
             Self::AllFiles => "iceberg_all_files",
+            Self::AllEntries => "iceberg_all_entries",
+            Self::AllManifests => "iceberg_all_manifests",
             Self::Partitions => "iceberg_partitions",
         }
     }
@@ -118,7 +126,12 @@ impl MetadataTable {
 
     /// True where the columns depend on the table.
     const fn has_partition(self) -> bool {
-        matches!(self, Self::Files | Self::Entries | Self::AllFiles | Self::Partitions)
+        matches!(self, Self::Files | Self::Entries | Self::AllFiles | Self::AllEntries | Self::Partitions)
+    }
+
+    /// True where a row is an entry, whatever its status; the columns of its file are in a struct of their own.
+    const fn is_of_entries(self) -> bool {
+        matches!(self, Self::Entries | Self::AllEntries)
     }
 
     /// The columns that it has for an unpartitioned table.

@@ -85,7 +85,7 @@ impl SchemaProvider for MetadataSchema {
         self.inner.as_ref().and_then(|inner| inner.owner_name())
     }
 
-    /// Metadata tables are not among them: there would be ten for each table.
+    /// Metadata tables are not among them: there would be a dozen for each table.
     fn table_names(&self) -> Vec<String> {
         self.inner.as_ref().map(|inner| inner.table_names()).unwrap_or_default()
     }

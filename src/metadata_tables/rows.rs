@@ -26,6 +26,8 @@ pub(super) fn of_metadata(table: MetadataTable, metadata: &TableMetadata) -> Res
         | MetadataTable::Files
         | MetadataTable::Entries
         | MetadataTable::AllFiles
+        | MetadataTable::AllEntries
+        | MetadataTable::AllManifests
         | MetadataTable::Partitions => return Ok(None),
     };
     Ok(Some(RecordBatch::try_new(schema::of(table, &PartitionType::default()), columns)?))

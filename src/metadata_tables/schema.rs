@@ -59,6 +59,23 @@ fn file_fields(partition: &PartitionType) -> Fields {
     }
 }
 
+fn manifests() -> Vec<Field> {
+    vec![
+        required("content", DataType::Int32),
+        required("path", DataType::Utf8),
+        optional("length", DataType::Int64),
+        optional("partition_spec_id", DataType::Int32),
+        optional("added_snapshot_id", DataType::Int64),
+        optional("added_data_files_count", DataType::Int32),
+        optional("existing_data_files_count", DataType::Int32),
+        optional("deleted_data_files_count", DataType::Int32),
+        optional("added_delete_files_count", DataType::Int32),
+        optional("existing_delete_files_count", DataType::Int32),
+        optional("deleted_delete_files_count", DataType::Int32),
+        optional("partition_summaries", DataType::List(Arc::new(partition_summary()))),
+    ]
+}
+
 fn partitions(partition: &PartitionType) -> Vec<Field> {
     let mut fields = vec![];
     if !partition.is_empty() {
@@ -118,21 +135,14 @@ pub(super) fn of(table: MetadataTable, partition: &PartitionType) -> SchemaRef {
             optional("latest_sequence_number", DataType::Int64),
         ]),
         MetadataTable::Properties => once!(vec![required("key", DataType::Utf8), required("value", DataType::Utf8)]),
-        MetadataTable::Manifests => once!(vec![
-            required("content", DataType::Int32),
-            required("path", DataType::Utf8),
-            optional("length", DataType::Int64),
-            optional("partition_spec_id", DataType::Int32),
-            optional("added_snapshot_id", DataType::Int64),
-            optional("added_data_files_count", DataType::Int32),
-            optional("existing_data_files_count", DataType::Int32),
-            optional("deleted_data_files_count", DataType::Int32),
-            optional("added_delete_files_count", DataType::Int32),
-            optional("existing_delete_files_count", DataType::Int32),
-            optional("deleted_delete_files_count", DataType::Int32),
-            optional("partition_summaries", DataType::List(Arc::new(partition_summary()))),
-        ]),
-        MetadataTable::Entries => entry_schema(partition),
+        MetadataTable::Manifests => once!(manifests()),
+        MetadataTable::AllManifests => once!({
+            let mut fields = manifests();
+            fields.push(required("reference_snapshot_id", DataType::Int64));
+            fields.push(optional("key_metadata", DataType::Binary));
+            fields
+        }),
+        MetadataTable::Entries | MetadataTable::AllEntries => entry_schema(partition),
         MetadataTable::Files | MetadataTable::AllFiles => Arc::new(Schema::new(file_fields(partition))),
         MetadataTable::Partitions => Arc::new(Schema::new(partitions(partition))),
     }

@@ -5,6 +5,7 @@ use std::time::Instant;
 use datafusion::arrow::array::RecordBatch;
 
 use crate::error::{Error, Result};
+use crate::maintenance::Maintenance;
 use crate::report::{Metrics, Output, Report};
 
 /// The rows of a call, and what else there is to say.
@@ -21,12 +22,19 @@ pub(crate) struct CallOutcome {
 }
 
 impl CallOutcome {
-    /// A report in one of its shapes. Failed deletes are an error, unless the rows show every file's status.
+    /// A report in one of its shapes, after it was passed on whole to whom the embedder named. Failed deletes are an error, unless
+    /// the rows show every file's status.
     ///
     /// # Errors
     /// [`Error::PartialDelete`], unless the rows are files.
-    pub(crate) fn of_report(mut report: Report, output: Output, started: Instant) -> Result<Self> {
+    pub(crate) fn of_report(
+        mut report: Report,
+        output: Output,
+        started: Instant,
+        maintenance: &Maintenance,
+    ) -> Result<Self> {
         report.metrics.elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        maintenance.tell(&report);
         let incomplete = report.require_complete().err();
         if output != Output::Files {
             incomplete.map_or(Ok(()), Err)?;

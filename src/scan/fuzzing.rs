@@ -19,7 +19,7 @@ pub(crate) fn manifest_list(bytes: &[u8]) {
     let rows = new.map_or(0, |batch| batch.num_rows()) as u64;
     let promised = promised_entries(bytes);
     assert!(rows <= promised && promised <= most_records(bytes), "{rows} rows of {promised} in {} bytes", bytes.len());
-    if let Ok(described) = describe_list("list", bytes, false) {
+    if let Ok((described, _)) = describe_list("list", bytes, false, &[]) {
         assert_eq!(described.len() as u64, promised, "manifests with all that the list says of them");
     }
     let (again, live_again) = decode_new_entries("list", bytes, &mut known).unwrap_or_else(|why| panic!("{why}"));

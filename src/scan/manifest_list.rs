@@ -12,7 +12,8 @@ use super::columns::{DenseStrings, NullableInts, NullableLongs};
 use super::refuse_encrypted;
 use crate::error::{Error, Result};
 
-pub(crate) use described::{DescribedManifest, describe_list};
+pub(crate) use described::DescribedManifest;
+pub(in crate::scan) use described::describe_list;
 pub(crate) use known::{KnownEntries, LiveCounts, decode_all_entries, decode_new_entries};
 
 const WHAT: &str = "a manifest list";

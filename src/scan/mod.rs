@@ -26,14 +26,14 @@ mod manifest_list;
 mod testing;
 
 pub(crate) use entries::{EntryField, EntryFields, Inherited, entry_schema, partition_fields};
-pub(crate) use exec::{EntryManifest, EntryScan, EntryScanExec};
+pub(crate) use exec::{DescribedRows, EntryManifest, EntryScan, EntryScanExec, ManifestDescriptionScanExec};
 pub(crate) use exec::{
     ManifestListRef, ManifestListScanExec, ManifestRef, ManifestScanExec, OnUnreadable, ScanLog, Unreadable,
     collect_partitioned,
 };
 pub(crate) use frame::data_frame;
 pub(crate) use manifest::EntryCounts;
-pub(crate) use manifest_list::{DescribedManifest, LiveCounts, describe_list};
+pub(crate) use manifest_list::{DescribedManifest, LiveCounts};
 
 use crate::error::{Error, Result};
 

@@ -46,6 +46,26 @@ def rows(read):
         return {"error": f"{type(error).__name__}: {error}"}
 
 
+class AllSnapshots:
+    """Stands for a snapshot that has the manifests of all snapshots, each once."""
+
+    def __init__(self, snapshots):
+        self.snapshots = snapshots
+
+    def manifests(self, io):
+        return {manifest.manifest_path: manifest for one in self.snapshots for manifest in one.manifests(io)}.values()
+
+
+def all_entries(inspect):
+    """It has no such table: its entries, of all manifests."""
+    own = inspect._get_snapshot
+    inspect._get_snapshot = lambda _id: AllSnapshots(inspect.tbl.metadata.snapshots)
+    try:
+        return inspect.entries()
+    finally:
+        inspect._get_snapshot = own
+
+
 def main(root, paths):
     properties = {"root": root, "py-io-impl": f"{__name__}.RootedFileIO"}
     tables = {}
@@ -56,9 +76,11 @@ def main(root, paths):
             tables[path] = {"error": str(error)}
             continue
         names = ["snapshots", "refs", "history", "metadata_log_entries", "manifests", "files", "entries", "all_files"]
+        names += ["all_manifests"]
         read = {name: getattr(inspect, name) for name in names}
         tables[path] = {name: rows(read[name]) for name in names}
         tables[path]["partitions"] = rows(inspect.partitions)
+        tables[path]["all_entries"] = rows(lambda inspect=inspect: all_entries(inspect))
         snapshots = [snapshot.snapshot_id for snapshot in inspect.tbl.metadata.snapshots]
         for name in ["files", "entries", "partitions"]:
             read = getattr(inspect, name)

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use iceberg_maintenance::fixtures::{History, Table};
-use iceberg_maintenance::report::FileStatus;
+use iceberg_maintenance::report::{FileStatus, Operation, Report};
 use iceberg_maintenance::retention::{Reason, RetentionPolicy, choose_expired};
 use iceberg_maintenance::table::TableMetadata;
-use iceberg_maintenance::{Error, ExpireSnapshots, MaintenanceSql, RemoveOrphanFiles};
+use iceberg_maintenance::{Error, ExpireSnapshots, FixedClock, Maintenance, MaintenanceSql, RemoveOrphanFiles};
 use serde_json::{Value, json};
 use url::Url;
 
@@ -204,4 +204,42 @@ async fn tables_maintained_at_once_do_not_mix() {
         assert!(written.table.live_files(3).iter().all(|file| listed.contains(&file.path)));
         assert_eq!(expired.files.len(), dead.len());
     }
+}
+
+#[tokio::test]
+async fn every_run_that_came_to_an_end_is_told_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = three_snapshots().write(folder.path()).unwrap();
+    std::fs::write(folder.path().join("data/orphan.parquet"), "x").unwrap();
+    let told: Arc<Mutex<Vec<Report>>> = Arc::default();
+    let sink = Arc::clone(&told);
+    let builder = Maintenance::builder().clock(Arc::new(FixedClock(NOW_MS)));
+    let session = Session::with(builder.on_report(move |report| sink.lock().unwrap().push(report.clone())));
+    let table = literal(written.folder.to_str().unwrap());
+    let took = || std::mem::take(&mut *told.lock().unwrap());
+    let paths = |report: &Report| report.files.iter().map(|file| file.path.clone()).collect::<BTreeSet<_>>();
+    let dead: BTreeSet<_> = dead(&written.table).iter().map(|path| written.locate(path)).collect();
+
+    session.failure("CALL system.expire_snapshots(table => '/no/such/table')").await;
+    session.run(&format!("EXPLAIN CALL system.expire_snapshots(table => {table})")).await.unwrap();
+    session.run(&format!("SELECT * FROM verify_table({table})")).await.unwrap();
+    assert!(took().is_empty(), "nothing of this is a run that came to an end");
+
+    for (dry_run, status) in [(true, FileStatus::Planned), (false, FileStatus::Deleted)] {
+        let sql = format!("CALL system.expire_snapshots(table => {table}, dry_run => {dry_run})");
+        let rows = session.metrics(&sql).await.unwrap();
+        let [report] = &took()[..] else { panic!("one run") };
+        assert_eq!((report.operation, report.metrics.dry_run), (Operation::ExpireSnapshots, dry_run));
+        assert_eq!(paths(report), dead);
+        assert!(report.files.iter().all(|file| file.status == status), "{report:?}");
+        assert_eq!(report.snapshots.iter().filter(|snapshot| snapshot.reason.expires()).count(), 2);
+        assert_eq!(report.refs.iter().map(|r| r.name.as_str()).collect::<Vec<_>>(), ["main"]);
+        let shown = report.metrics.rows().into_iter().map(|(name, value)| (name.to_string(), value)).collect();
+        assert_eq!(rows, shown, "the numbers of the rows");
+    }
+    let orphans = RemoveOrphanFiles::older_than(i64::MAX, NOW_MS);
+    let plan = session.maintenance.plan_remove_orphan_files(written.folder.to_str().unwrap(), &orphans).await.unwrap();
+    let report = session.maintenance.delete_orphan_files(plan).await.unwrap();
+    let [told] = &took()[..] else { panic!("one run") };
+    assert_eq!((told.operation, paths(told)), (Operation::RemoveOrphanFiles, paths(&report)));
 }

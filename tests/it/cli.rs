@@ -189,7 +189,7 @@ fn a_folder_with_a_quote_in_its_name_is_no_way_into_the_statement() {
 
 /// Runs the tool as somebody who may do everything in the table's folder but delete data files.
 #[cfg(unix)]
-fn tool_without_rights(written: &Written, arguments: &[&str]) -> Output {
+pub(crate) fn tool_without_rights(written: &Written, arguments: &[&str]) -> Output {
     use std::os::unix::fs::{PermissionsExt, chown};
     use std::os::unix::process::CommandExt;
 

@@ -4,6 +4,7 @@
 //! manifests by itself, `model` decides by itself which snapshots go, and the rest was recorded from the reference.
 
 mod api;
+mod chromium;
 mod cli;
 mod cli_catalogs;
 mod conformance;
@@ -30,6 +31,7 @@ mod property;
 mod proxy;
 mod pyiceberg;
 mod races;
+mod report_page;
 mod security;
 mod stores;
 mod subtraction;

@@ -1,11 +1,12 @@
 //! All tables of a catalog in one call: their order, and that no table's failure or state touches another.
 
 use std::fs;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use iceberg_maintenance::catalog::FileSystemCatalog;
 use iceberg_maintenance::fixtures::History;
+use iceberg_maintenance::report::Operation;
 use iceberg_maintenance::{Clock, FixedClock, Maintenance};
 
 use crate::neighbours::{BEGIN_MS, DAY_MS, NOW_MS, Scene};
@@ -85,6 +86,28 @@ async fn no_table_that_fails_or_is_skipped_stops_the_others() {
     let notices = catalog.notices.lock().unwrap();
     assert!(notices.iter().any(|notice| notice.starts_with(total)), "{notices:?}");
     assert!(!notices.iter().any(|notice| notice.contains("older_than =")), "{notices:?}");
+}
+
+#[tokio::test]
+async fn the_report_of_each_operation_on_each_table_is_told() {
+    let scene = Scene::new();
+    let told: Arc<Mutex<Vec<(Operation, String, u64)>>> = Arc::default();
+    let sink = Arc::clone(&told);
+    let builder = Maintenance::builder().clock(Arc::new(FixedClock(NOW_MS))).on_report(move |report| {
+        let table = report.table.rsplit(['/', '.']).next().unwrap().to_string();
+        sink.lock().unwrap().push((report.operation, table, report.metrics.deleted_files_count));
+    });
+    let (_, catalog) = scene.session(&[("db", "t", "t"), ("x", "u", "u")], |_| {});
+    let session = Session::with(builder.catalog("own", catalog));
+    let (rows, error) = called(&session, CALL, &DONE).await;
+    assert_eq!((rows.len(), error), (2, None));
+    let of = |row: &String| {
+        let cells: Vec<&str> = row.split(' ').collect();
+        let table = cells[0].rsplit('.').next().unwrap();
+        let report = |operation, cell: usize| (operation, table.to_string(), cells[cell].parse().unwrap());
+        [report(Operation::ExpireSnapshots, 3), report(Operation::RemoveOrphanFiles, 4)]
+    };
+    assert_eq!(*told.lock().unwrap(), rows.iter().flat_map(of).collect::<Vec<_>>());
 }
 
 #[tokio::test]

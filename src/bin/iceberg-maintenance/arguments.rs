@@ -67,14 +67,16 @@ Examples:
       a table of a REST catalog; catalogs may also stand in iceberg-maintenance.toml or PyIceberg's .pyiceberg.yaml
   iceberg-maintenance remove-orphan-files /data/orders --yes --quiet --format json
       from cron: no questions, one JSON array on standard output
+  iceberg-maintenance expire-snapshots /data/orders --dry-run --report orders.html
+      what would go as a page for a browser; --report orders.md for a pull request
   iceberg-maintenance verify-table /data/orders
       whether every file that any snapshot needs is there; explain-file says why one file stays
   iceberg-maintenance maintain-catalog lake.sales --dry-run
       both operations on every table of a namespace
   iceberg-maintenance -q --format json -c \"CALL system.expire_snapshots(table => '/data/orders', retain_last => 5)\"
 
-Exit codes: 0 all done, 1 done except for some deletes or some tables of a catalog, or verify-table found the table
-unhealthy, 2 nothing done or not finished, 130 interrupted (Ctrl-C).";
+Exit codes: 0 all done, 1 done except for some deletes, some tables of a catalog or the report, or verify-table found the
+table unhealthy, 2 nothing done or not finished, 130 interrupted (Ctrl-C).";
 
 /// Arguments of `demo`.
 #[derive(Debug, Args)]

@@ -13,28 +13,55 @@ pub(crate) const INTERRUPTED: u8 = 130;
 pub(crate) struct Failure {
     message: String,
     code: u8,
+    /// The user answered the question with no.
+    is_refusal: bool,
 }
 
 impl Failure {
     /// An error: exit code 2.
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: 2 }
+        Self { message: message.into(), code: 2, is_refusal: false }
+    }
+
+    /// The work is done but for a part of it: exit code 1.
+    pub(crate) fn partial(message: impl Into<String>) -> Self {
+        Self { code: 1, ..Self::new(message) }
+    }
+
+    /// The user answered the question with no: exit code 2.
+    pub(crate) fn refused() -> Self {
+        Self { is_refusal: true, ..Self::new("not confirmed; nothing was changed") }
     }
 
     /// A table that was verified and is not healthy: exit code 1.
     pub(crate) fn unhealthy(table: &str) -> Self {
-        Self { message: format!("{table} is not healthy"), code: 1 }
+        Self { code: 1, ..Self::new(format!("{table} is not healthy")) }
     }
 
     /// Ctrl-C, and what is known of the work by then: exit code 130.
     pub(crate) fn interrupted(endings: &[String]) -> Self {
         let message = if endings.is_empty() { "interrupted".into() } else { endings.join("; ") };
-        Self { message, code: INTERRUPTED }
+        Self { code: INTERRUPTED, ..Self::new(message) }
     }
 
     /// True where the work is done but for a part of it.
     pub(crate) fn is_partial(&self) -> bool {
         self.code == 1
+    }
+
+    /// True after Ctrl-C.
+    pub(crate) fn is_interruption(&self) -> bool {
+        self.code == INTERRUPTED
+    }
+
+    /// True where the user answered the question with no.
+    pub(crate) fn is_refusal(&self) -> bool {
+        self.is_refusal
+    }
+
+    /// The same failure, and something else that failed after it.
+    pub(crate) fn and(self, other: &str) -> Self {
+        Self { message: format!("{}; and {other}", self.message), ..self }
     }
 
     pub(crate) fn message(&self) -> &str {
@@ -59,7 +86,7 @@ impl From<DataFusionError> for Failure {
         };
         let parts: Vec<String> = contexts(&error).into_iter().chain([own.to_string()]).collect();
         // The work is done except for some deletes, or some of many tables: exit code 1.
-        Self { message: parts.join(": "), code: if own.is_partial() { 1 } else { 2 } }
+        Self { code: if own.is_partial() { 1 } else { 2 }, ..Self::new(parts.join(": ")) }
     }
 }
 

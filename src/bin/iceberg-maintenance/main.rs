@@ -1,8 +1,8 @@
 //! The command line tool: maintenance statements and subcommands, for tables of catalogs, on disks and in buckets.
 //!
 //! Standard output carries results and nothing else; messages, questions and errors go to standard error. The exit code
-//! is 0 when everything was done, 1 when the work was done except for some deletes or some of many tables, or a verified table
-//! is not healthy, 130 after Ctrl-C, and 2 for every other error. A reader that goes away (`| head`) ends the output, never the work.
+//! is 0 when everything was done, 1 when the work was done except for some deletes, some of many tables or the report, or a
+//! verified table is not healthy, 130 after Ctrl-C, and 2 for every other error. A reader that goes away (`| head`) ends the output, never the work.
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -14,6 +14,7 @@ mod interrupts;
 mod operations;
 mod output;
 mod pyiceberg;
+mod report;
 mod session;
 mod shell;
 mod statements;

@@ -13,6 +13,7 @@ use iceberg_maintenance::parameters::{Parameter, ParameterKind};
 
 use crate::failure::Failure;
 use crate::output::{self, Format};
+use crate::report::{self, ReportFile, Subject};
 use crate::session::Session;
 
 /// What the help of a subcommand says besides its flags.
@@ -241,8 +242,17 @@ pub(crate) fn commands() -> impl Iterator<Item = Command> {
                     false => flag(parameter),
                 }
             }))
-            .args(help.acts.then_some(yes))
+            .args(help.acts.then(|| [yes, report_flag()]).into_iter().flatten())
     })
+}
+
+fn report_flag() -> Arg {
+    Arg::new("report")
+        .long("report")
+        .value_name("FILE")
+        .action(ArgAction::Append)
+        .value_parser(ReportFile::parse)
+        .help("also write a report of the run: a page (.html) or Markdown (.md); may be given several times")
 }
 
 fn kebab(name: &str) -> String {
@@ -296,6 +306,8 @@ pub(crate) struct OperationCall {
     dry_run: bool,
     /// Nobody is asked: it was agreed to, or there is nothing to agree to.
     yes: bool,
+    /// Where reports of it go.
+    reports: Vec<ReportFile>,
 }
 
 impl OperationCall {
@@ -314,12 +326,16 @@ impl OperationCall {
         let given = flags(procedure).filter(|parameter| is_flag(parameter.kind));
         let arguments = given.filter_map(|parameter| Some((parameter.name, literal(parameter, matches)?))).collect();
         let dry_run = help.acts && matches.get_one::<bool>("dry_run").copied().unwrap_or(false);
-        Ok(Self { procedure, subject, table, arguments, dry_run, yes: !help.acts || matches.get_flag("yes") })
+        let yes = !help.acts || matches.get_flag("yes");
+        let reports =
+            if help.acts { matches.get_many("report").into_iter().flatten().cloned().collect() } else { vec![] };
+        Ok(Self { procedure, subject, table, arguments, dry_run, yes, reports })
     }
 
     /// A call without arguments besides the table.
     pub(crate) fn new(procedure: &'static str, table: &str) -> Self {
-        Self { procedure, subject: "table", table: absolute(table), arguments: vec![], dry_run: false, yes: true }
+        let (arguments, reports) = Default::default();
+        Self { procedure, subject: "table", table: absolute(table), arguments, dry_run: false, yes: true, reports }
     }
 
     /// The same call with one more argument, in place of one of that name.
@@ -372,10 +388,19 @@ fn absolute(table: &str) -> String {
     }
 }
 
-/// Runs an operation, after asking where that is due.
+/// Runs an operation, after asking where that is due, and writes the reports of it that are wanted.
 pub(crate) fn run(session: &Session, call: OperationCall) -> Result<(), Failure> {
+    if call.reports.is_empty() {
+        return run_one(session, &call);
+    }
+    let OperationCall { procedure, dry_run, .. } = call;
+    let subject = Subject { procedure, name: &call.table, is_catalog: procedure == MAINTAIN_CATALOG, dry_run };
+    report::around(session, subject, &call.reports, || run_one(session, &call))
+}
+
+fn run_one(session: &Session, call: &OperationCall) -> Result<(), Failure> {
     if call.procedure == "verify_table" {
-        return verify(session, &call);
+        return verify(session, call);
     }
     if call.dry_run || call.yes {
         return session.run_statement(&call.sql());
@@ -387,7 +412,7 @@ pub(crate) fn run(session: &Session, call: OperationCall) -> Result<(), Failure>
         )));
     }
     if call.procedure == MAINTAIN_CATALOG {
-        return ask_for_catalog(session, &call);
+        return ask_for_catalog(session, call);
     }
     let preview = session.rows(&call.with("dry_run", "true").with("output", "'metrics'").sql())?;
     show(&preview)?;
@@ -400,13 +425,13 @@ pub(crate) fn run(session: &Session, call: OperationCall) -> Result<(), Failure>
         return Ok(());
     };
     if !confirmed(&question)? {
-        return Err(Failure::new("not confirmed; nothing was changed"));
+        return Err(Failure::refused());
     }
     // What was agreed to is a number of files: a plan that has grown since then is refused.
     let takes_limit = flags(call.procedure).any(|parameter| parameter.name == "max_delete_count");
     let call = match takes_limit && !call.is_given("max_delete_count") {
         true => call.with("max_delete_count", files.to_string()),
-        false => call,
+        false => call.clone(),
     };
     session.run_statement(&call.sql())
 }
@@ -447,7 +472,7 @@ fn ask_for_catalog(session: &Session, call: &OperationCall) -> Result<(), Failur
         return Ok(());
     };
     if !confirmed(&question)? {
-        return Err(Failure::new("not confirmed; nothing was changed"));
+        return Err(Failure::refused());
     }
     let files = sum(&["deleted_files_count", "orphan_files_count", "deferred_files_count"]);
     let call = match call.is_given("max_total_delete_count") {

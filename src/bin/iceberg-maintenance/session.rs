@@ -19,6 +19,7 @@ use crate::display::{self, Display};
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::output::{self, Format};
+use crate::report::Recorder;
 use crate::statements;
 
 /// How long an interrupted run may take to finish the deletes that are under way.
@@ -39,6 +40,8 @@ pub(crate) struct Session {
     /// What interrupted runs said of their ending.
     endings: Arc<Mutex<Vec<String>>>,
     display: Arc<Display>,
+    /// What statements do, where a report is wanted.
+    recorder: Recorder,
     format: Format,
     quiet: bool,
 }
@@ -65,9 +68,11 @@ impl Session {
             environment = environment.with_memory_limit(bytes, 1.0);
         }
         let context = SessionContext::new_with_config_rt(config, Arc::new(environment.build()?));
-        let (interrupts, endings) = (Interrupts::listen(&runtime), Arc::default());
-        let display = Arc::new(Display::new(options.quiet));
-        let builder = Maintenance::builder().on_notice(notices(&interrupts, &endings, &display, options.quiet));
+        let (interrupts, endings, recorder) = (Interrupts::listen(&runtime), Arc::default(), Recorder::default());
+        let (display, told) = (Arc::new(Display::new(options.quiet)), recorder.clone());
+        let builder = Maintenance::builder()
+            .on_notice(notices(&interrupts, &endings, &recorder, &display, options.quiet))
+            .on_report(move |report| told.report(report));
         let maintenance = config_file.apply(builder).register(&context)?;
         for name in config_file.catalog_names() {
             let catalog = maintenance.with_metadata_tables(name, context.catalog(name));
@@ -86,6 +91,7 @@ impl Session {
             interrupts,
             endings,
             display,
+            recorder,
             format,
             quiet,
         };
@@ -143,6 +149,19 @@ impl Session {
         tables.map_err(|error| Failure::from(DataFusionError::from(error)))
     }
 
+    /// Records what statements do.
+    pub(crate) fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    /// Runs one query that may name a table of these rows.
+    pub(crate) fn rows_with(&self, name: &str, rows: RecordBatch, query: &str) -> Result<Vec<RecordBatch>, Failure> {
+        self.context.register_batch(name, rows)?;
+        let outcome = self.rows(query);
+        self.context.deregister_table(name)?;
+        outcome
+    }
+
     /// Runs one statement; all of its rows or an error.
     pub(crate) fn rows(&self, statement: &str) -> Result<Vec<RecordBatch>, Failure> {
         match self.run(statement) {
@@ -159,7 +178,8 @@ impl Session {
 
     /// Runs one statement; Ctrl-C stops it between two batches of deletes.
     fn run(&self, statement: &str) -> Rows {
-        self.runtime.block_on(async {
+        self.recorder.begin();
+        let rows = self.runtime.block_on(async {
             let idle = self.runtime.metrics().num_alive_tasks();
             let running = self.interrupts.statement();
             let mut batches = vec![];
@@ -174,7 +194,9 @@ impl Session {
             self.settle(idle).await;
             let endings = std::mem::take(&mut *lock(&self.endings));
             Rows { batches: vec![], failure: Some(Failure::interrupted(&endings)) }
-        })
+        });
+        self.recorder.rows(&rows.batches);
+        rows
     }
 
     /// Adds the rows to the batches, at least one, which may be empty. Rows that came before an error are kept.
@@ -211,11 +233,14 @@ struct Rows {
 fn notices(
     interrupts: &Interrupts,
     endings: &Arc<Mutex<Vec<String>>>,
+    recorder: &Recorder,
     display: &Arc<Display>,
     quiet: bool,
 ) -> impl Fn(&str) + Send + Sync + 'static {
-    let (interrupts, endings, display) = (interrupts.clone(), Arc::clone(endings), Arc::clone(display));
+    let (interrupts, endings) = (interrupts.clone(), Arc::clone(endings));
+    let (recorder, display) = (recorder.clone(), Arc::clone(display));
     move |text| {
+        recorder.notice(text);
         if interrupts.is_interrupted() {
             lock(&endings).push(text.to_string());
         } else if !quiet {

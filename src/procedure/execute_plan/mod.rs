@@ -86,7 +86,7 @@ impl BoundCall for ExecutePlanCall {
         let plan = PlanFile::read(&self.plan, &context.task).await?;
         let operation = self.execute(&plan, &handle, &context);
         let report = super::verified(self.verify, &handle, &context, operation).await?;
-        CallOutcome::of_report(report, self.output, started)
+        CallOutcome::of_report(report, self.output, started, &context.maintenance)
     }
 }
 

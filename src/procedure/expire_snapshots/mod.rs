@@ -517,7 +517,7 @@ impl BoundCall for ExpireSnapshotsCall {
             }
         };
         let report = super::verified(self.verify, &handle, &context, operation).await?;
-        CallOutcome::of_report(report, self.output, started)
+        CallOutcome::of_report(report, self.output, started, &context.maintenance)
     }
 }
 

@@ -216,6 +216,7 @@ impl ExpirePlan {
             table: self.table.name.clone(),
             metrics: self.metrics.clone(),
             snapshots: self.decision.snapshots.clone(),
+            refs: self.decision.refs.clone(),
             notices: self.notices.clone(),
         }
     }
@@ -247,6 +248,7 @@ pub(super) struct Summary {
     table: String,
     metrics: Metrics,
     snapshots: Vec<SnapshotDecision>,
+    refs: Vec<RefDecision>,
     pub(super) notices: Vec<String>,
 }
 
@@ -260,6 +262,7 @@ pub(super) fn finish_report(summary: &Summary, files: Vec<FileOutcome>, dry_run:
         metrics,
         files,
         snapshots: summary.snapshots.clone(),
+        refs: summary.refs.clone(),
         notices: summary.notices.clone(),
     }
 }

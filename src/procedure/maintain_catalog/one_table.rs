@@ -72,9 +72,12 @@ pub(super) async fn maintain(
         return Turn { row, notices };
     }
     for operation in options.operations.iter().copied() {
+        let began = Instant::now();
         let outcome = run(operation, &handle, &options, &budget, &context).await;
         let failure = match outcome {
-            Ok(report) => {
+            Ok(mut report) => {
+                report.metrics.elapsed_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+                context.maintenance.tell(&report);
                 budget.take(&report.metrics);
                 let failure = report.require_complete().err();
                 let worth_telling = report.notices.into_iter().filter(|notice| !RetentionPolicy::describes(notice));

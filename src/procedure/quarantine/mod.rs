@@ -151,10 +151,10 @@ impl BoundCall for QuarantineCall {
         }
         let metrics = Metrics { dry_run: self.dry_run, ..Default::default() };
         let operation = self.operation();
-        let mut report = Report { operation, table: table.name, metrics, files: vec![], snapshots: vec![], notices };
-        report.metrics.count_files(&files);
-        report.files = files;
-        CallOutcome::of_report(report, self.output, started)
+        let (snapshots, refs) = Default::default();
+        let mut report = Report { operation, table: table.name, metrics, files, snapshots, refs, notices };
+        report.metrics.count_files(&report.files);
+        CallOutcome::of_report(report, self.output, started, &context.maintenance)
     }
 }
 

@@ -308,7 +308,7 @@ impl BoundCall for RemoveOrphanFilesCall {
             Ok(report)
         };
         let report = super::verified(self.verify, &handle, &context, operation).await?;
-        CallOutcome::of_report(report, self.output, started)
+        CallOutcome::of_report(report, self.output, started, &context.maintenance)
     }
 }
 

@@ -172,6 +172,7 @@ impl Summary {
             metrics,
             files,
             snapshots: vec![],
+            refs: vec![],
             notices: self.notices,
         }
     }

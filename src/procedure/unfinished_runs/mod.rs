@@ -138,9 +138,10 @@ impl BoundCall for UnfinishedRunsCall {
         let metrics = Metrics { dry_run: self.dry_run, retained_snapshots_count, ..Default::default() };
         let (operation, mut notices) = (self.operation, table.notices);
         notices.extend(notice);
-        let mut report = Report { operation, table: table.name, metrics, files: vec![], snapshots: vec![], notices };
+        let (files, snapshots, refs) = Default::default();
+        let mut report = Report { operation, table: table.name, metrics, files, snapshots, refs, notices };
         report.absorb(finished);
-        CallOutcome::of_report(report, self.output, started)
+        CallOutcome::of_report(report, self.output, started, &context.maintenance)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The leaf execution plans that read manifest lists and manifests.
 //!
-//! Both are one node, [`FileScanExec`], over two kinds of files. Its partitions pull files from one shared queue, because
+//! All are one node, [`FileScanExec`], over kinds of files and ways to decode them. Its partitions pull files from one shared queue, because
 //! manifests differ in size by orders of magnitude and a fixed split would leave partitions idle. Each file is read and
 //! decoded once; the node doesn't look for duplicates, so a caller with one manifest in many snapshots names it once.
 //!
@@ -17,6 +17,7 @@
 
 mod collect;
 mod decode;
+mod described;
 mod entries;
 mod lists;
 mod log;
@@ -48,6 +49,7 @@ use datafusion::physical_plan::{
 };
 
 pub(crate) use collect::collect_partitioned;
+pub(crate) use described::{DescribedLists, DescribedRows};
 pub(crate) use entries::{Entries, EntryManifest, EntryScan};
 pub(crate) use lists::{ManifestListRef, ManifestLists};
 pub(crate) use log::{ScanLog, Unreadable};
@@ -70,6 +72,9 @@ pub(crate) type ManifestScanExec = FileScanExec<Manifests>;
 /// Reads manifests with all of their fields: the columns of the schema of its projection and `manifest` UInt32, the
 /// place of the manifest in [`EntryScan::manifests`].
 pub(crate) type EntryScanExec = FileScanExec<Entries>;
+
+/// Reads manifest lists with all that they say of their manifests: the columns that `R` makes of it.
+pub(crate) type ManifestDescriptionScanExec<R> = FileScanExec<DescribedLists<R>>;
 
 /// What happens at a file that is missing or is not what it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

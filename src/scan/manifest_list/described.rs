@@ -1,12 +1,14 @@
 //! All that one manifest list says of its manifests, for who wants to look at it.
 
+use std::sync::Arc;
+
 use super::{
-    ADDED, ADDED_SNAPSHOT, CONTENT, DELETED, EXISTING, LENGTH, PATH, SPEC_ID, WHAT, entry, expected_rows, malformed,
-    optional,
+    ADDED, ADDED_SNAPSHOT, CONTENT, DELETED, EXISTING, KEY_METADATA, LENGTH, PATH, SPEC_ID, WHAT, entry, expected_rows,
+    malformed, optional,
 };
 use crate::error::Result;
 use crate::scan::avro::encoded::{Primitive, RecordListReader};
-use crate::scan::avro::{self, AvroFile, Row, Target, Wanted};
+use crate::scan::avro::{self, AvroFile, Layout, Row, Target, Wanted};
 use crate::scan::manifest::EntryCounts;
 use crate::scan::refuse_encrypted;
 
@@ -14,7 +16,7 @@ use crate::scan::refuse_encrypted;
 const PARTITIONS: usize = super::SLOTS;
 const SLOTS: usize = PARTITIONS + 1;
 
-static WANTED: [Wanted; 9] = [
+static WANTED: [Wanted; 10] = [
     Wanted { id: 500, names: &["manifest_path"], required: true, target: Target::Text(PATH) },
     optional(501, &["manifest_length"], Target::Integer(LENGTH)),
     optional(502, &["partition_spec_id"], Target::Integer(SPEC_ID)),
@@ -24,6 +26,7 @@ static WANTED: [Wanted; 9] = [
     optional(505, &["existing_files_count", "existing_data_files_count"], Target::Integer(EXISTING)),
     optional(506, &["deleted_files_count", "deleted_data_files_count"], Target::Integer(DELETED)),
     optional(507, &["partitions"], Target::Encoded(PARTITIONS)),
+    optional(519, &["key_metadata"], Target::Binary(KEY_METADATA)),
 ];
 
 /// A manifest as its list describes it.
@@ -39,6 +42,34 @@ pub(crate) struct DescribedManifest {
     pub(crate) counts: EntryCounts,
     /// One for each field of the partition spec; `None`: the list has none.
     pub(crate) partitions: Option<Vec<FieldSummary>>,
+    /// What it was encrypted with.
+    pub(crate) key_metadata: Option<Vec<u8>>,
+}
+
+impl DescribedManifest {
+    /// A manifest of which nothing but its path is known: one that v1 metadata lists itself.
+    pub(crate) fn of_path(path: &str) -> Self {
+        Self {
+            path: path.into(),
+            length: None,
+            spec_id: None,
+            content: 0,
+            added_snapshot_id: None,
+            counts: EntryCounts::default(),
+            partitions: None,
+            key_metadata: None,
+        }
+    }
+
+    /// How many bytes it takes.
+    pub(in crate::scan) fn bytes(&self) -> usize {
+        let bound = |bound: &Option<Vec<u8>>| bound.as_ref().map_or(0, Vec::len);
+        let summary = |summary: &FieldSummary| {
+            size_of::<FieldSummary>() + bound(&summary.lower_bound) + bound(&summary.upper_bound)
+        };
+        let summaries: usize = self.partitions.iter().flatten().map(summary).sum();
+        size_of::<Self>() + self.path.len() + bound(&self.key_metadata) + summaries
+    }
 }
 
 /// What a list says of the values that a partition field has in a manifest.
@@ -53,17 +84,23 @@ pub(crate) struct FieldSummary {
     pub(crate) upper_bound: Option<Vec<u8>>,
 }
 
-/// Decodes a whole manifest list with the summaries of partitions. `has_key`: the snapshot names a key.
+/// Decodes a whole manifest list with the summaries of partitions. `has_key`: the snapshot names a key; `layouts`: of lists that
+/// were decoded before. Returns the list's own layout, too.
 ///
 /// # Errors
 /// [`Error::Malformed`](crate::Error::Malformed) as all readers of lists, and when the summaries are not what the spec says.
-pub(crate) fn describe_list(path: &str, bytes: &[u8], has_key: bool) -> Result<Vec<DescribedManifest>> {
+pub(in crate::scan) fn describe_list(
+    path: &str,
+    bytes: &[u8],
+    has_key: bool,
+    layouts: &[Arc<Layout>],
+) -> Result<(Vec<DescribedManifest>, Arc<Layout>)> {
     refuse_encrypted(WHAT, path, bytes, has_key)?;
-    decode(bytes).map_err(|why| malformed(path, why))
+    decode(bytes, layouts).map_err(|why| malformed(path, why))
 }
 
-fn decode(bytes: &[u8]) -> avro::Result<Vec<DescribedManifest>> {
-    let file = AvroFile::<_, SLOTS>::open_like(bytes, &WANTED, [])?;
+fn decode(bytes: &[u8], layouts: &[Arc<Layout>]) -> avro::Result<(Vec<DescribedManifest>, Arc<Layout>)> {
+    let file = AvroFile::<_, SLOTS>::open_like(bytes, &WANTED, layouts)?;
     let reader = RecordListReader::new(file.layout(), PARTITIONS)?.map(SummaryReader::new);
     // A summary may take a byte in Avro, and sixty here. A manifest's path takes several, however it is compressed.
     let mut summaries_left = (bytes.len() as u64).saturating_mul(avro::MAX_RECORDS_PER_BYTE);
@@ -75,7 +112,7 @@ fn decode(bytes: &[u8]) -> avro::Result<Vec<DescribedManifest>> {
             Ok(())
         })?;
     }
-    Ok(manifests)
+    Ok((manifests, Arc::clone(file.layout())))
 }
 
 fn described(
@@ -96,6 +133,7 @@ fn described(
         added_snapshot_id: entry.added_snapshot_id,
         counts: EntryCounts { added: entry.added, existing: entry.existing, deleted: entry.deleted },
         partitions,
+        key_metadata: row.bytes(KEY_METADATA).map(<[u8]>::to_vec),
     })
 }
 
@@ -169,7 +207,7 @@ mod tests {
     fn real_lists_give_what_another_decoder_gives() {
         for name in ["v1-list", "v2-list", "v3-list"] {
             let file = real_file(&format!("{name}.avro"));
-            let manifests = describe_list("l.avro", &file, false).unwrap();
+            let (manifests, _) = describe_list("l.avro", &file, false, &[]).unwrap();
             let records = oracle_records(&file);
             assert_eq!(manifests.len(), records.len(), "{name}");
             for (manifest, record) in manifests.iter().zip(&records) {
@@ -212,8 +250,9 @@ mod tests {
             added_snapshot_id: Some(i64::MIN),
             counts: EntryCounts { added: Some(1), existing: Some(2), deleted: None },
             partitions: Some(vec![summary.clone(), summary]),
+            key_metadata: None,
         };
-        assert_eq!(describe_list("l.avro", &file, false).unwrap(), [expected]);
+        assert_eq!(describe_list("l.avro", &file, false, &[]).unwrap().0, [expected]);
     }
 
     #[test]
@@ -226,7 +265,7 @@ mod tests {
             summaries.resize(50_000, summaries[0].clone());
         }
         let file = file_of(SCHEMA, "deflate", 8, &[list]);
-        let error = describe_list("l.avro", &file, false).unwrap_err().to_string();
+        let error = describe_list("l.avro", &file, false, &[]).unwrap_err().to_string();
         assert!(error.contains("it has more partition summaries than a list of its size can have"), "{error}");
     }
 
@@ -234,10 +273,10 @@ mod tests {
     fn a_list_that_is_cut_or_encrypted_is_an_error() {
         let file = real_file("v2-list.avro");
         for length in [0, 3, file.len() / 2, file.len() - 1] {
-            let error = describe_list("l.avro", &file[..length], false).unwrap_err();
+            let error = describe_list("l.avro", &file[..length], false, &[]).unwrap_err();
             assert!(matches!(error, Error::Malformed { what: "a manifest list", .. }), "{length}: {error}");
         }
-        assert!(describe_list("l.avro", b"AGS1", false).unwrap_err().to_string().contains("encrypted"));
-        assert!(describe_list("l.avro", b"else", true).unwrap_err().to_string().contains("encrypted"));
+        assert!(describe_list("l.avro", b"AGS1", false, &[]).unwrap_err().to_string().contains("encrypted"));
+        assert!(describe_list("l.avro", b"else", true, &[]).unwrap_err().to_string().contains("encrypted"));
     }
 }

@@ -144,8 +144,10 @@ impl BoundCall for FakeCall {
         };
         let files = statuses.into_iter().enumerate().map(file).collect();
         let notices = vec!["the report's own notice".into()];
-        let report = Report { operation: self.operation, table, metrics, files, snapshots: vec![], notices };
-        CallOutcome::of_report(report, self.arguments.output(), std::time::Instant::now())
+        let (snapshots, refs) = Default::default();
+        let report = Report { operation: self.operation, table, metrics, files, snapshots, refs, notices };
+        let started = std::time::Instant::now();
+        CallOutcome::of_report(report, self.arguments.output(), started, &context.maintenance)
     }
 }
 
