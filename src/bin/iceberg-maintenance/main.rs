@@ -10,6 +10,7 @@ mod config;
 mod demo;
 mod display;
 mod failure;
+mod help;
 mod interrupts;
 mod operations;
 mod output;
