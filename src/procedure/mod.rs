@@ -38,7 +38,7 @@ use crate::error::{Error, Result};
 use crate::journal::OpenRun;
 use crate::maintenance::RunContext;
 use crate::options::MaintenanceOptions;
-use crate::report::{FileStatus, Output};
+use crate::report::{FileStatus, Output, Report};
 
 /// All procedures, by their canonical names.
 pub(crate) const PROCEDURES: [&dyn Procedure; 16] = [
@@ -266,12 +266,12 @@ fn require_gc(table: &LoadedTable, operation: &'static str) -> Result<()> {
 ///
 /// # Errors
 /// [`Error::Unhealthy`] before anything is changed when the table isn't whole, and afterwards when it isn't any more.
-async fn verified<T>(
+async fn verified(
     wanted: bool,
     handle: &TableHandle,
     context: &RunContext,
-    operation: impl Future<Output = Result<T>>,
-) -> Result<T> {
+    operation: impl Future<Output = Result<Report>>,
+) -> Result<Report> {
     if !wanted {
         return operation.await;
     }
@@ -284,9 +284,13 @@ async fn verified<T>(
         }),
     };
     look("before the operation, so nothing was begun").await?;
-    let outcome = operation.await?;
-    look("after the operation").await?;
-    Ok(outcome)
+    let report = operation.await?;
+    if let Err(unhealthy) = look("after the operation").await {
+        // What was done is done, and whoever keeps account of it must hear of it.
+        context.maintenance.tell(&report);
+        return Err(unhealthy);
+    }
+    Ok(report)
 }
 
 fn first_fault(finding: &verify_table::Finding) -> String {

@@ -15,7 +15,7 @@ use url::Url;
 
 use crate::support::{Session, disk, files, literal};
 use crate::table::Table as OnDisk;
-use crate::watched::{Kind, WatchedStore};
+use crate::watched::{Kind, WatchedStore, Wrong};
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 const BEGIN_MS: i64 = 1_700_000_000_000;
@@ -242,4 +242,25 @@ async fn every_run_that_came_to_an_end_is_told_whole() {
     let report = session.maintenance.delete_orphan_files(plan).await.unwrap();
     let [told] = &took()[..] else { panic!("one run") };
     assert_eq!((told.operation, paths(told)), (Operation::RemoveOrphanFiles, paths(&report)));
+}
+
+#[tokio::test]
+async fn a_run_after_which_the_table_is_not_whole_is_told_too() {
+    let table = Table { location: Some("s3://bucket/wh/t".into()), ..three_snapshots() };
+    let store = WatchedStore::with_table(&table).await;
+    let told: Arc<Mutex<Vec<Report>>> = Arc::default();
+    let sink = Arc::clone(&told);
+    let builder = Maintenance::builder().clock(Arc::new(FixedClock(NOW_MS)));
+    let session = Session::with(builder.on_report(move |report| sink.lock().unwrap().push(report.clone())));
+    session.context.register_object_store(&Url::parse("s3://bucket").unwrap(), Arc::new(store.clone()));
+    // With the first delete, somebody takes the manifests away.
+    let mut are_gone = false;
+    store.answer_wrongly(move |kind, key| {
+        are_gone |= kind == Kind::Delete;
+        (are_gone && kind == Kind::Get && key.ends_with(".avro")).then_some(Wrong::Missing)
+    });
+    let error = session.failure("CALL system.expire_snapshots(table => 's3://bucket/wh/t', verify => true)").await;
+    assert!(matches!(Error::find(&error), Some(Error::Unhealthy { when: "after the operation", .. })), "{error}");
+    let [report] = &std::mem::take(&mut *told.lock().unwrap())[..] else { panic!("one run") };
+    assert_eq!((report.metrics.deleted_snapshots_count, report.metrics.failed_deletions_count), (2, 0));
 }
