@@ -116,7 +116,7 @@ fn a_terminal_shows_what_a_run_does_and_nothing_else_does() {
     let arguments = [flag.as_str(), "expire-snapshots", "lake.db.t", "--dry-run"];
     let shown = on_a_terminal(&arguments);
     let (display, error) = shown.rsplit_once("\u{1b}[2K").unwrap_or_else(|| panic!("{shown:?}"));
-    assert!(display.contains(" expire_snapshots lake.db.t: loading"), "{shown:?}");
+    assert!(display.contains(" loading · expire_snapshots lake.db.t"), "{shown:?}");
     assert!(error.contains("Error: ") && !error.contains("loading"), "{shown:?}");
 
     let quiet = on_a_terminal(&[&arguments[..], &["--quiet"]].concat());

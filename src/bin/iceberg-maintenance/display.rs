@@ -15,7 +15,7 @@ pub(crate) const EVERY: Duration = Duration::from_millis(100);
 /// A run that is over by then needs no display.
 const FIRST_AFTER: Duration = Duration::from_millis(400);
 
-const COUNTED: &str = "{spinner} [{bar:20}] {wide_msg}";
+const COUNTED: &str = "{spinner} [{bar:16}] {wide_msg}";
 const UNCOUNTED: &str = "{spinner} {wide_msg}";
 
 /// Draws on standard error, if that is a terminal. Messages go through it, so that they don't land in its line.
@@ -87,11 +87,12 @@ fn show(bar: &ProgressBar, progress: &Progress) {
         state.set_len(steps.known);
         state.set_pos(steps.done.min(steps.known));
     });
-    bar.set_message(format!("{} {}", run(progress), counts(progress)));
+    // A long name must not push the numbers out of a narrow terminal.
+    bar.set_message(format!("{} · {}", counts(progress), run(progress)));
     bar.tick();
 }
 
-/// Which run it is, and what it does.
+/// Which run it is.
 fn run(progress: &Progress) -> String {
     let mut text = progress.operation.clone();
     if progress.tables.known > 0 {
@@ -102,10 +103,10 @@ fn run(progress: &Progress) -> String {
         text.push(' ');
         text.extend(progress.table.chars().map(|c| if c.is_control() { '?' } else { c }));
     }
-    format!("{text}: {}", progress.stage.as_str())
+    text
 }
 
-/// What was done in this stage, how fast, and how long it is going to take.
+/// What is being done, how much of it, how fast, and how long it is going to take.
 fn counts(progress: &Progress) -> String {
     let steps = progress.steps();
     let done = HumanCount(steps.done);
@@ -126,7 +127,7 @@ fn counts(progress: &Progress) -> String {
         false => format!("{}/s", HumanCount(rate.round() as u64)),
     }));
     parts.extend(progress.remaining().map(|left| format!("{} left", duration(left))));
-    parts.join(", ")
+    format!("{} {}", progress.stage.as_str(), parts.join(", ")).trim_end().to_string()
 }
 
 /// A duration as people say it: `42s`, `3m 20s`, `2h 05m`.
@@ -160,17 +161,17 @@ mod tests {
         let deleting = progress(RunStage::Deleting, |run| {
             (run.deletes.done, run.deletes.known, run.bytes_deleted) = (12_000, 50_000, 3 << 30);
         });
-        assert_eq!(run(&deleting), "expire_snapshots db.t: deleting");
-        assert_eq!(counts(&deleting), "12,000 of 50,000 files, 3.00 GiB, 1,200/s, 31s left");
+        assert_eq!(run(&deleting), "expire_snapshots db.t");
+        assert_eq!(counts(&deleting), "deleting 12,000 of 50,000 files, 3.00 GiB, 1,200/s, 31s left");
         let reading = progress(RunStage::ReadingMetadata, |run| {
             (run.manifests.done, run.manifests.known, run.bytes_read) = (5, 905, 4096);
         });
-        assert_eq!(counts(&reading), "5 of 905 manifests, 4.00 KiB, 0.5/s, 30m 00s left");
+        assert_eq!(counts(&reading), "reading metadata 5 of 905 manifests, 4.00 KiB, 0.5/s, 30m 00s left");
         let listing = progress(RunStage::Listing, |run| {
             (run.files_listed, run.candidates) = (1_203_404, 12_003);
         });
-        assert_eq!(counts(&listing), "1,203,404 files, 12,003 candidates, 120,340/s");
-        assert_eq!(counts(&progress(RunStage::Committing, |_| {})), "");
+        assert_eq!(counts(&listing), "listing 1,203,404 files, 12,003 candidates, 120,340/s");
+        assert_eq!(counts(&progress(RunStage::Committing, |_| {})), "committing");
     }
 
     #[test]
@@ -178,7 +179,7 @@ mod tests {
         let third = progress(RunStage::Listing, |run| {
             (run.tables.done, run.tables.known, run.table) = (3, 17, "lake.\u{1b}[2Jt".into());
         });
-        assert_eq!(run(&third), "expire_snapshots 3/17 lake.?[2Jt: listing");
+        assert_eq!(run(&third), "expire_snapshots 3/17 lake.?[2Jt");
     }
 
     #[test]
@@ -200,7 +201,7 @@ mod tests {
         assert!(futures::poll!(&mut drawing).is_pending());
         let line = terminal.contents();
         assert!(
-            line.contains(" [==========>         ] expire_snapshots db.t: deleting 2 of 4 files, 0 B, 0.2/s, 10s left"),
+            line.contains(" [========>       ] deleting 2 of 4 files, 0 B, 0.2/s, 10s left · expire_snapshots db.t"),
             "{line}"
         );
         assert_eq!(line.lines().count(), 1, "{line}");
