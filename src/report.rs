@@ -340,6 +340,20 @@ impl Operation {
         }
     }
 
+    /// What an error message says of a run that was cancelled once deletes have begun.
+    pub(crate) fn cut_short(self) -> &'static str {
+        match self {
+            Operation::ExpireSnapshots => {
+                "the commit is done, the expired snapshots are gone; with a journal the next expiry of this table, or \
+                 resume_maintenance, deletes the rest"
+            }
+            Operation::RemoveOrphanFiles => {
+                "orphan removal commits nothing, the table is as it was; call it again for the rest"
+            }
+            other => other.committed(),
+        }
+    }
+
     /// What an error message says of the commit once deletes have begun.
     pub(crate) fn committed(self) -> &'static str {
         match self {

@@ -276,7 +276,7 @@ pub(crate) async fn delete_files(
     }
     if files.len() < count {
         let deleted = files.iter().filter(|file| file.status == FileStatus::Deleted).count() as u64;
-        return Err(Error::Cancelled { deleted, planned, committed: options.operation.committed() });
+        return Err(Error::Cancelled { deleted, planned, committed: options.operation.cut_short() });
     }
     remove_emptied_folders(&table, stores, &files, &roots, kept_folder).await;
     Ok(files)

@@ -193,7 +193,10 @@ async fn run_all(calls: Vec<NamedCall>, schema: SchemaRef, context: RunContext) 
                 done => error.context(format!("{} was completed before {name} failed", done.join(", "))),
             })?;
         for notice in notices.iter().chain(&outcome.notices) {
-            notify(&context.maintenance, name, notice);
+            match several {
+                true => notify(&context.maintenance, name, &format!("{name}: {notice}")),
+                false => notify(&context.maintenance, name, notice),
+            }
         }
         for batch in outcome.batches {
             finished.batches.push(if several { with_procedure(name, &batch, &schema)? } else { batch });
