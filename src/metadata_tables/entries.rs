@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray, RecordBatch, RecordBatchOptions,
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray, RecordBatch, RecordBatchOptions, StructArray,
 };
 use datafusion::arrow::datatypes::{Int32Type, Int64Type, SchemaRef};
 use datafusion::common::internal_datafusion_err;
@@ -12,14 +12,15 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 
-use super::MetadataTable;
+use super::metrics::READABLE_METRICS;
 use super::schema::DATA_FILE;
+use super::{MetadataTable, metrics};
 use crate::error::Result;
 use crate::scan::{
     EntryCounts, EntryField, EntryFields, EntryManifest, EntryScan, EntryScanExec, Inherited, ManifestListRef,
     ManifestListScanExec, ManifestRef, OnUnreadable, collect_partitioned,
 };
-use crate::table::{PartitionType, Snapshot};
+use crate::table::{LeafColumn, PartitionType, Snapshot};
 
 /// A scan of the manifests of some snapshots, each manifest once.
 ///
@@ -96,25 +97,44 @@ pub(super) fn column<'b>(batch: &'b RecordBatch, name: &str) -> Result<&'b Array
     Ok(batch.column_by_name(name).ok_or_else(|| internal_datafusion_err!("the scan has no column {name}"))?)
 }
 
-/// Which fields must be decoded for these columns of a table.
-pub(super) fn fields_for(table: MetadataTable, columns: &SchemaRef) -> EntryFields {
-    let wanted = |field: &EntryField| {
-        let column = if table.is_of_entries() && field.is_of_file() { DATA_FILE } else { field.name() };
-        columns.column_with_name(column).is_some() && (table.is_of_entries() || field.is_of_file())
-    };
-    EntryField::ALL.into_iter().filter(wanted).collect()
+/// A field of files.
+pub(super) fn child<'f>(files: &'f StructArray, name: &str) -> Result<&'f ArrayRef> {
+    Ok(files.column_by_name(name).ok_or_else(|| internal_datafusion_err!("the scan has no field {name} of files"))?)
 }
 
-/// The wanted columns from a batch of the scan.
-pub(super) fn columns_of(table: MetadataTable, batch: &RecordBatch, columns: &SchemaRef) -> Result<RecordBatch> {
-    let of_name = |name: &str| -> Result<ArrayRef> {
-        if table.is_of_entries() {
-            return column(batch, name).cloned();
-        }
-        let child = column(batch, DATA_FILE)?.as_struct().column_by_name(name).cloned();
-        Ok(child.ok_or_else(|| internal_datafusion_err!("the scan has no field {name} of files"))?)
+/// Which fields must be decoded for these columns of a table.
+pub(super) fn fields_for(table: MetadataTable, columns: &SchemaRef) -> EntryFields {
+    let has = |name: &str| columns.column_with_name(name).is_some();
+    let wanted = |field: &EntryField| match (table.is_of_entries(), field.is_of_file()) {
+        (true, true) => has(DATA_FILE),
+        (false, false) => false,
+        _ => has(field.name()),
     };
-    let arrays = columns.fields().iter().map(|field| of_name(field.name())).collect::<Result<Vec<_>>>()?;
-    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    Ok(RecordBatch::try_new_with_options(Arc::clone(columns), arrays, &options)?)
+    let metrics = metrics::fields().filter(|_| has(READABLE_METRICS));
+    EntryField::ALL.into_iter().filter(wanted).chain(metrics).collect()
+}
+
+/// The wanted columns from a batch of the scan, in batches that may be smaller. `leaves`: the table's own columns.
+pub(super) fn columns_of(
+    table: MetadataTable,
+    batch: RecordBatch,
+    columns: SchemaRef,
+    leaves: Arc<[LeafColumn]>,
+) -> impl Iterator<Item = Result<RecordBatch>> {
+    let most = match columns.column_with_name(READABLE_METRICS) {
+        Some(_) => metrics::rows_at_once(&leaves),
+        None => batch.num_rows().max(1),
+    };
+    let starts = (0..batch.num_rows()).step_by(most);
+    starts.map(move |start| {
+        let rows = batch.slice(start, most.min(batch.num_rows() - start));
+        let of_name = |name: &str| match name {
+            READABLE_METRICS => metrics::readable(column(&rows, DATA_FILE)?.as_struct(), &leaves),
+            _ if table.is_of_entries() => column(&rows, name).cloned(),
+            _ => child(column(&rows, DATA_FILE)?.as_struct(), name).cloned(),
+        };
+        let arrays = columns.fields().iter().map(|field| of_name(field.name())).collect::<Result<Vec<_>>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
+        Ok(RecordBatch::try_new_with_options(Arc::clone(&columns), arrays, &options)?)
+    })
 }

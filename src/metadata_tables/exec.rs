@@ -23,17 +23,18 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
 use super::load::Load;
-use super::{MetadataTable, Request, entries, manifests, partitions, rows, schema};
+use super::schema::{self, TableShape};
+use super::{MetadataTable, Request, entries, manifests, partitions, rows};
 use crate::error::Result;
 use crate::scan::ScanWork;
-use crate::table::{PartitionType, Snapshot, TableMetadata};
+use crate::table::{Snapshot, TableMetadata};
 
 /// The plan node of a metadata table. One partition, whose scans of manifests run in several.
 #[derive(Debug)]
 pub(super) struct MetadataTableExec {
     request: Request,
     load: Arc<Load>,
-    partition: PartitionType,
+    shape: TableShape,
     /// The places of the wanted columns among those of the whole table, `None` for all.
     projection: Option<Vec<usize>>,
     properties: Arc<PlanProperties>,
@@ -44,7 +45,7 @@ impl MetadataTableExec {
     pub(super) fn try_new(
         request: Request,
         load: Arc<Load>,
-        partition: PartitionType,
+        shape: TableShape,
         table_schema: &SchemaRef,
         projection: Option<&Vec<usize>>,
     ) -> EngineResult<Self> {
@@ -62,7 +63,7 @@ impl MetadataTableExec {
         Ok(Self {
             request,
             load,
-            partition,
+            shape,
             projection: projection.cloned(),
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
@@ -125,7 +126,7 @@ impl ExecutionPlan for MetadataTableExec {
         let scan = Scan {
             request: self.request.clone(),
             load: Arc::clone(&self.load),
-            partition: self.partition.clone(),
+            shape: self.shape.clone(),
             projection: self.projection.clone(),
             schema: self.schema(),
             task: Arc::new(work.count_in(&context)),
@@ -169,7 +170,7 @@ type Batches = BoxStream<'static, EngineResult<RecordBatch>>;
 struct Scan {
     request: Request,
     load: Arc<Load>,
-    partition: PartitionType,
+    shape: TableShape,
     projection: Option<Vec<usize>>,
     /// The wanted columns.
     schema: SchemaRef,
@@ -207,10 +208,13 @@ impl Scan {
     async fn entries(&self, snapshots: &[&Snapshot], task: &Arc<TaskContext>) -> Result<Batches> {
         let table = self.request.table;
         let (fields, live_only) = (entries::fields_for(table, &self.schema), !table.is_of_entries());
-        let batches = entries::scan(snapshots, self.partition.clone(), fields, live_only, task).await?;
-        let schema = Arc::clone(&self.schema);
-        let columns = move |batch| Ok(entries::columns_of(table, &batch?, &schema)?);
-        Ok(batches.map(columns).boxed())
+        let batches = entries::scan(snapshots, self.shape.partition.clone(), fields, live_only, task).await?;
+        let (schema, columns) = (Arc::clone(&self.schema), Arc::clone(&self.shape.columns));
+        let wanted = move |batch| {
+            let (schema, columns) = (Arc::clone(&schema), Arc::clone(&columns));
+            futures::stream::iter(entries::columns_of(table, batch, schema, columns)).map_err(Into::into)
+        };
+        Ok(batches.map_ok(wanted).try_flatten().boxed())
     }
 
     async fn partitions(
@@ -219,9 +223,9 @@ impl Scan {
         snapshots: &[&Snapshot],
         task: &Arc<TaskContext>,
     ) -> Result<RecordBatch> {
-        let (partition, fields) = (&self.partition, partitions::fields());
+        let (partition, fields) = (&self.shape.partition, partitions::fields());
         let entries = entries::scan(snapshots, partition.clone(), fields, true, task).await?;
-        partitions::rows(metadata, partition, entries, schema::of(self.request.table, partition), task).await
+        partitions::rows(metadata, partition, entries, schema::of(self.request.table, &self.shape), task).await
     }
 
     /// The wanted columns of rows that are all there, in batches of the session's size.

@@ -14,12 +14,14 @@ mod exec;
 mod human;
 mod load;
 mod manifests;
+mod metrics;
 mod names;
 mod partitions;
 mod planning;
 mod provider;
 mod rows;
 mod schema;
+mod single_value;
 mod snapshot;
 
 use std::fmt::Debug;
@@ -30,9 +32,10 @@ pub(crate) use names::with_metadata_tables;
 pub(crate) use provider::MetadataTableProvider;
 pub(crate) use snapshot::SnapshotChoice;
 
+use schema::TableShape;
+
 use crate::error::Result;
 use crate::procedure::{Arguments, Parameter, ParameterKind, parameter};
-use crate::table::PartitionType;
 
 /// One of the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,7 +128,7 @@ impl MetadataTable {
     }
 
     /// True where the columns depend on the table.
-    const fn has_partition(self) -> bool {
+    const fn depends_on_table(self) -> bool {
         matches!(self, Self::Files | Self::Entries | Self::AllFiles | Self::AllEntries | Self::Partitions)
     }
 
@@ -136,7 +139,7 @@ impl MetadataTable {
 
     /// The columns that it has for an unpartitioned table.
     pub(crate) fn unpartitioned_columns(self) -> Vec<String> {
-        let schema = schema::of(self, &PartitionType::default());
+        let schema = schema::of(self, &TableShape::of_some_table());
         schema.fields().iter().map(|field| field.name().clone()).collect()
     }
 

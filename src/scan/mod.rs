@@ -25,7 +25,7 @@ mod manifest_list;
 #[cfg(test)]
 mod testing;
 
-pub(crate) use entries::{EntryField, EntryFields, Inherited, entry_schema, partition_fields};
+pub(crate) use entries::{EntryField, EntryFields, Inherited, arrow_type, entry_schema, partition_fields};
 pub(crate) use exec::{DescribedRows, EntryManifest, EntryScan, EntryScanExec, ManifestDescriptionScanExec};
 pub(crate) use exec::{
     ManifestListRef, ManifestListScanExec, ManifestRef, ManifestScanExec, OnUnreadable, ScanLog, ScanWork, Unreadable,
