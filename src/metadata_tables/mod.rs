@@ -5,12 +5,13 @@
 //!
 //! All of them only read, so that they may stand anywhere in a query, any number of times, whatever the session option
 //! `table_functions` says. What is read is decided when rows are asked for: the newest metadata, once for each scan's execution, and
-//! of manifest lists and manifests only what the rows come from, each file once. Where columns depend on the table (`partition`), its
-//! metadata is also loaded while the statement is planned. Rows are complete or the query fails: nothing that can't be read is left
-//! out.
+//! of manifest lists and manifests only what the rows come from, each file once, shared by all partitions. Where columns depend on the
+//! table (`partition`, `readable_metrics`), its metadata is also loaded while the statement is planned. Rows are complete or the query
+//! fails: nothing that can't be read is left out.
 
 mod entries;
 mod exec;
+mod execution;
 mod human;
 mod load;
 mod manifests;
@@ -19,6 +20,7 @@ mod names;
 mod partitions;
 mod planning;
 mod provider;
+mod pruning;
 mod rows;
 mod schema;
 mod single_value;
@@ -130,6 +132,11 @@ impl MetadataTable {
     /// True where the columns depend on the table.
     const fn depends_on_table(self) -> bool {
         matches!(self, Self::Files | Self::Entries | Self::AllFiles | Self::AllEntries | Self::Partitions)
+    }
+
+    /// True where the rows come from any number of manifests or manifest lists, as they are read.
+    const fn is_of_many_files(self) -> bool {
+        matches!(self, Self::Files | Self::Entries | Self::AllFiles | Self::AllEntries | Self::AllManifests)
     }
 
     /// True where a row is an entry, whatever its status; the columns of its file are in a struct of their own.

@@ -9,12 +9,13 @@ use datafusion::common::Result as EngineResult;
 use datafusion::config::ConfigOptions;
 use datafusion::datasource::TableType;
 use datafusion::execution::runtime_env::RuntimeEnv;
-use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
 
-use super::exec::MetadataTableExec;
+use super::exec::{MetadataTableExec, Wanted};
 use super::load::{Load, Loads};
 use super::planning::wait;
+use super::pruning::Pruning;
 use super::schema::{self, TableShape};
 use super::{Ask, MetadataTable, Request};
 use crate::error::Result;
@@ -25,6 +26,7 @@ use crate::maintenance::Maintenance;
 pub(crate) struct MetadataTableProvider {
     maintenance: Maintenance,
     ask: Arc<dyn Ask>,
+    table: MetadataTable,
     /// The shape of the table when the statement was planned, where columns depend on it. What other columns and partition fields the
     /// table gets later is not shown by a statement that was planned before.
     shape: TableShape,
@@ -77,7 +79,7 @@ impl MetadataTableProvider {
     ) -> Self {
         let schema = schema::of(table, &shape);
         let loads = Mutex::new(Loads::new(load.map(Load::into_planned)));
-        Self { maintenance, ask, shape, schema, loads }
+        Self { maintenance, ask, table, shape, schema, loads }
     }
 
     async fn shape_of(load: Load, runtime: &Arc<RuntimeEnv>) -> Result<(Load, TableShape)> {
@@ -96,19 +98,35 @@ impl TableProvider for MetadataTableProvider {
         TableType::View
     }
 
-    // Filters stay above the scan; so does the limit, which ends the stream.
+    // Filters stay above the scan, whatever is left out because of them.
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> EngineResult<Vec<TableProviderFilterPushDown>> {
+        let supported = |filter: &&Expr| match Pruning::can_use(self.table, filter) {
+            true => TableProviderFilterPushDown::Inexact,
+            false => TableProviderFilterPushDown::Unsupported,
+        };
+        Ok(filters.iter().map(supported).collect())
+    }
+
     async fn scan(
         &self,
         state: &dyn Session,
         projection: Option<&Vec<usize>>,
-        _filters: &[Expr],
-        _limit: Option<usize>,
+        filters: &[Expr],
+        limit: Option<usize>,
     ) -> EngineResult<Arc<dyn ExecutionPlan>> {
         let request = self.ask.request(state.config().options())?;
         let start = state.execution_props().query_execution_start_time;
         let mut loads = self.loads.lock().unwrap_or_else(PoisonError::into_inner);
         let load = loads.of(start, || Load::new(&self.maintenance, &request.name))?;
-        let shape = self.shape.clone();
-        Ok(Arc::new(MetadataTableExec::try_new(request, load, shape, &self.schema, projection)?))
+        let wanted = Wanted {
+            pruning: Pruning::of(request.table, filters, state),
+            request,
+            load,
+            shape: self.shape.clone(),
+            projection: projection.cloned(),
+            // Rows that a filter above leaves out don't count.
+            limit: limit.filter(|_| filters.is_empty()),
+        };
+        Ok(Arc::new(MetadataTableExec::try_new(wanted, &self.schema, state.config().target_partitions())?))
     }
 }
