@@ -1,69 +1,69 @@
-//! Reading a metadata table.
+//! The plan node of a metadata table.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::common::exec_err;
+use datafusion::common::internal_err;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result as EngineResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::EquivalenceProperties;
-use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::cooperative;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
-use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PhysicalExpr, PlanProperties, ReplaceChildrenOptions,
 };
-use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
+use super::Request;
+use super::execution::{Execution, Executions};
 use super::load::Load;
-use super::{MetadataTable, Request, entries, manifests, partitions, rows, schema};
-use crate::error::Result;
-use crate::progress::RunWork;
-use crate::table::{PartitionType, Snapshot, TableMetadata};
+use super::pruning::Pruning;
+use super::schema::TableShape;
 
-/// The plan node of a metadata table. One partition, whose scans of manifests run in several.
+/// What is wanted of a metadata table.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    pub(super) request: Request,
+    pub(super) load: Arc<Load>,
+    pub(super) shape: TableShape,
+    /// The places of the wanted columns among those of the whole table, `None` for all.
+    pub(super) projection: Option<Vec<usize>>,
+    pub(super) pruning: Pruning,
+    /// More rows are not needed.
+    pub(super) limit: Option<usize>,
+}
+
+/// The plan node of a metadata table. Where the rows come from many files, its partitions share them: each is read once.
 #[derive(Debug)]
 pub(super) struct MetadataTableExec {
-    request: Request,
-    load: Arc<Load>,
-    partition: PartitionType,
-    /// The places of the wanted columns among those of the whole table, `None` for all.
-    projection: Option<Vec<usize>>,
+    wanted: Wanted,
+    executions: Mutex<Executions>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl MetadataTableExec {
-    pub(super) fn try_new(
-        request: Request,
-        load: Arc<Load>,
-        partition: PartitionType,
-        table_schema: &SchemaRef,
-        projection: Option<&Vec<usize>>,
-    ) -> EngineResult<Self> {
-        let schema = match projection {
+    /// `partitions`: how many streams there should be, if there is something to share.
+    pub(super) fn try_new(wanted: Wanted, table_schema: &SchemaRef, partitions: usize) -> EngineResult<Self> {
+        let schema = match &wanted.projection {
             Some(columns) => Arc::new(table_schema.project(columns)?),
             None => Arc::clone(table_schema),
         };
+        let partitions = if wanted.request.table.is_of_many_files() { partitions.max(1) } else { 1 };
         let properties = PlanProperties::new(
             EquivalenceProperties::new(schema),
-            Partitioning::UnknownPartitioning(1),
+            Partitioning::UnknownPartitioning(partitions),
             EmissionType::Incremental,
             Boundedness::Bounded,
         )
         .with_scheduling_type(SchedulingType::Cooperative);
         Ok(Self {
-            request,
-            load,
-            partition,
-            projection: projection.cloned(),
+            wanted,
+            executions: Mutex::default(),
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
         })
@@ -72,10 +72,11 @@ impl MetadataTableExec {
 
 impl DisplayAs for MetadataTableExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        let Request { table, name, snapshot } = &self.request;
+        let Wanted { request: Request { table, name, snapshot }, pruning, limit, .. } = &self.wanted;
         match format {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
-                write!(f, "MetadataTableExec: {}({name}{snapshot})", table.function())
+                write!(f, "MetadataTableExec: {}({name}{snapshot}){pruning}", table.function())?;
+                limit.map_or(Ok(()), |limit| write!(f, ", limit={limit}"))
             }
             DisplayFormatType::TreeRender => write!(f, "{}\n{name}{snapshot}", table.function()),
         }
@@ -118,23 +119,15 @@ impl ExecutionPlan for MetadataTableExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> EngineResult<SendableRecordBatchStream> {
-        if partition != 0 {
-            return exec_err!("MetadataTableExec has one partition, but partition {partition} was asked for");
+        let partitions = self.properties.output_partitioning().partition_count();
+        if partition >= partitions {
+            return internal_err!("MetadataTableExec has no partition {partition}");
         }
-        let work = Arc::<RunWork>::default();
-        let scan = Scan {
-            request: self.request.clone(),
-            load: Arc::clone(&self.load),
-            partition: self.partition.clone(),
-            projection: self.projection.clone(),
-            schema: self.schema(),
-            task: Arc::new(work.count_in(&context)),
-        };
+        let new = || Execution::new(self.wanted.clone(), self.schema(), &context, &self.metrics);
+        let execution = self.executions.lock().unwrap_or_else(PoisonError::into_inner).join(partition, partitions, new);
         let baseline = BaselineMetrics::new(&self.metrics, partition);
-        let read = WorkMetrics { work, metrics: self.metrics.clone() };
-        let rows = futures::stream::once(scan.rows()).try_flatten();
+        let rows = futures::stream::once(execution.rows(partition)).try_flatten();
         let rows = rows.inspect_ok(move |batch| {
-            let _until_the_end = &read;
             baseline.record_output(batch.num_rows());
         });
         Ok(Box::pin(cooperative(RecordBatchStreamAdapter::new(self.schema(), rows.boxed()))))
@@ -142,97 +135,5 @@ impl ExecutionPlan for MetadataTableExec {
 
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())
-    }
-}
-
-/// Shows in `EXPLAIN ANALYZE` what was read, once the stream has ended.
-struct WorkMetrics {
-    work: Arc<RunWork>,
-    metrics: ExecutionPlanMetricsSet,
-}
-
-impl Drop for WorkMetrics {
-    fn drop(&mut self) {
-        let record = |name: &'static str, count: &AtomicUsize| {
-            MetricBuilder::new(&self.metrics).global_counter(name).add(count.load(Ordering::Relaxed));
-        };
-        record("manifest_lists_read", &self.work.manifest_lists.read);
-        record("manifests_read", &self.work.manifests.read);
-        record("requests", &self.work.requests);
-        record("bytes_scanned", &self.work.bytes_scanned);
-    }
-}
-
-type Batches = BoxStream<'static, EngineResult<RecordBatch>>;
-
-/// One execution.
-struct Scan {
-    request: Request,
-    load: Arc<Load>,
-    partition: PartitionType,
-    projection: Option<Vec<usize>>,
-    /// The wanted columns.
-    schema: SchemaRef,
-    task: Arc<TaskContext>,
-}
-
-impl Scan {
-    async fn rows(self) -> EngineResult<Batches> {
-        let Request { table, snapshot, .. } = &self.request;
-        let loaded = self.load.table(&self.task.runtime_env()).await?;
-        let task = loaded.task(&self.task);
-        let metadata = &loaded.metadata;
-        if let Some(all) = rows::of_metadata(*table, metadata)? {
-            return Ok(self.slices(&all)?);
-        }
-        let snapshots: Vec<&Snapshot> = match table.is_of_one_snapshot() {
-            true => snapshot.find(loaded, table.function())?.into_iter().collect(),
-            false => metadata.snapshots().iter().collect(),
-        };
-        Ok(match table {
-            MetadataTable::Manifests | MetadataTable::AllManifests => self.manifests(metadata, &snapshots, &task)?,
-            MetadataTable::Partitions => self.slices(&self.partitions(metadata, &snapshots, &task).await?)?,
-            _ => self.entries(&snapshots, &task).await?,
-        })
-    }
-
-    /// The rows of manifests, as their lists come.
-    fn manifests(&self, metadata: &TableMetadata, snapshots: &[&Snapshot], task: &Arc<TaskContext>) -> Result<Batches> {
-        let partitions = task.session_config().target_partitions();
-        let scan = manifests::scan(metadata, snapshots, Arc::clone(&self.schema), partitions)?;
-        Ok(CoalescePartitionsExec::new(scan).execute(0, Arc::clone(task))?.boxed())
-    }
-
-    /// The rows of files and entries, as they come.
-    async fn entries(&self, snapshots: &[&Snapshot], task: &Arc<TaskContext>) -> Result<Batches> {
-        let table = self.request.table;
-        let (fields, live_only) = (entries::fields_for(table, &self.schema), !table.is_of_entries());
-        let batches = entries::scan(snapshots, self.partition.clone(), fields, live_only, task).await?;
-        let schema = Arc::clone(&self.schema);
-        let columns = move |batch| Ok(entries::columns_of(table, &batch?, &schema)?);
-        Ok(batches.map(columns).boxed())
-    }
-
-    async fn partitions(
-        &self,
-        metadata: &TableMetadata,
-        snapshots: &[&Snapshot],
-        task: &Arc<TaskContext>,
-    ) -> Result<RecordBatch> {
-        let (partition, fields) = (&self.partition, partitions::fields());
-        let entries = entries::scan(snapshots, partition.clone(), fields, true, task).await?;
-        partitions::rows(metadata, partition, entries, schema::of(self.request.table, partition), task).await
-    }
-
-    /// The wanted columns of rows that are all there, in batches of the session's size.
-    fn slices(&self, batch: &RecordBatch) -> Result<Batches> {
-        let batch = match &self.projection {
-            Some(columns) => batch.project(columns)?,
-            None => batch.clone(),
-        };
-        let most = self.task.session_config().batch_size().max(1);
-        let slice = |start: usize| Ok(batch.slice(start, most.min(batch.num_rows() - start)));
-        let slices: Vec<_> = (0..batch.num_rows()).step_by(most).map(slice).collect();
-        Ok(futures::stream::iter(slices).boxed())
     }
 }

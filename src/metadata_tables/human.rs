@@ -3,6 +3,7 @@
 use chrono::{DateTime, NaiveDate, NaiveTime, TimeDelta, Timelike};
 use datafusion::arrow::datatypes::{Decimal128Type, DecimalType};
 
+use super::single_value::{decimal, integer};
 use crate::table::ResultType;
 
 /// Why a bound is not what its type says.
@@ -61,25 +62,6 @@ fn of_type(bytes: &[u8], result: ResultType) -> Option<String> {
         ResultType::Uuid => Some(uuid::Uuid::from_slice(bytes).ok()?.to_string()),
         ResultType::Fixed(_) | ResultType::Binary | ResultType::Unknown => Some(base64(bytes)),
     }
-}
-
-/// An int or a long: a bound may be older than the promotion of its column.
-fn integer(bytes: &[u8]) -> Option<i64> {
-    match bytes.len() {
-        4 => Some(i64::from(i32::from_le_bytes(bytes.try_into().ok()?))),
-        8 => Some(i64::from_le_bytes(bytes.try_into().ok()?)),
-        _ => None,
-    }
-}
-
-/// Big-endian, with as few bytes as the number needs.
-fn decimal(bytes: &[u8]) -> Option<i128> {
-    let (first, most) = (*bytes.first()?, size_of::<i128>());
-    let sign = if first & 0x80 == 0 { 0 } else { 0xff };
-    let missing = most.checked_sub(bytes.len())?;
-    let mut whole = [sign; size_of::<i128>()];
-    whole[missing..].copy_from_slice(bytes);
-    Some(i128::from_be_bytes(whole))
 }
 
 fn year(year: i64) -> String {

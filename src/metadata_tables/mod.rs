@@ -5,21 +5,25 @@
 //!
 //! All of them only read, so that they may stand anywhere in a query, any number of times, whatever the session option
 //! `table_functions` says. What is read is decided when rows are asked for: the newest metadata, once for each scan's execution, and
-//! of manifest lists and manifests only what the rows come from, each file once. Where columns depend on the table (`partition`), its
-//! metadata is also loaded while the statement is planned. Rows are complete or the query fails: nothing that can't be read is left
-//! out.
+//! of manifest lists and manifests only what the rows come from, each file once, shared by all partitions. Where columns depend on the
+//! table (`partition`, `readable_metrics`), its metadata is also loaded while the statement is planned. Rows are complete or the query
+//! fails: nothing that can't be read is left out.
 
 mod entries;
 mod exec;
+mod execution;
 mod human;
 mod load;
 mod manifests;
+mod metrics;
 mod names;
 mod partitions;
 mod planning;
 mod provider;
+mod pruning;
 mod rows;
 mod schema;
+mod single_value;
 mod snapshot;
 
 use std::fmt::Debug;
@@ -30,9 +34,10 @@ pub(crate) use names::with_metadata_tables;
 pub(crate) use provider::MetadataTableProvider;
 pub(crate) use snapshot::SnapshotChoice;
 
+use schema::TableShape;
+
 use crate::error::Result;
 use crate::procedure::{Arguments, Parameter, ParameterKind, parameter};
-use crate::table::PartitionType;
 
 /// One of the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,8 +130,13 @@ impl MetadataTable {
     }
 
     /// True where the columns depend on the table.
-    const fn has_partition(self) -> bool {
+    const fn depends_on_table(self) -> bool {
         matches!(self, Self::Files | Self::Entries | Self::AllFiles | Self::AllEntries | Self::Partitions)
+    }
+
+    /// True where the rows come from any number of manifests or manifest lists, as they are read.
+    const fn is_of_many_files(self) -> bool {
+        matches!(self, Self::Files | Self::Entries | Self::AllFiles | Self::AllEntries | Self::AllManifests)
     }
 
     /// True where a row is an entry, whatever its status; the columns of its file are in a struct of their own.
@@ -136,7 +146,7 @@ impl MetadataTable {
 
     /// The columns that it has for an unpartitioned table.
     pub(crate) fn unpartitioned_columns(self) -> Vec<String> {
-        let schema = schema::of(self, &PartitionType::default());
+        let schema = schema::of(self, &TableShape::of_some_table());
         schema.fields().iter().map(|field| field.name().clone()).collect()
     }
 

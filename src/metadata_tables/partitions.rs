@@ -10,11 +10,10 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use futures::TryStreamExt;
 
-use super::entries::{column, value};
 use super::rows::times;
 use super::schema::DATA_FILE;
 use crate::error::Result;
-use crate::scan::{EntryField, EntryFields, partition_fields};
+use crate::scan::{EntryField, EntryFields, column, partition_fields, value};
 use crate::table::{PartitionType, TableMetadata};
 
 /// What is read of each entry.

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use tokio::runtime::{Builder, Handle, RuntimeFlavor};
+use tokio::runtime::{Builder, Handle, RuntimeFlavor, worker_index};
 
 use crate::error::{Error, Result};
 
@@ -11,24 +11,29 @@ const STACK_BYTES: usize = 8 << 20;
 
 /// Runs work to its end and blocks the thread meanwhile.
 ///
-/// In a runtime of several threads the work runs in it, and another thread takes over what this one had to do. A runtime of one thread,
-/// or none, can't do that: then the work gets a thread and a small runtime of its own.
+/// A thread that belongs to a runtime of several gives to another thread what it had to do, and runs the work. One that only waits for
+/// such a runtime, as a `LocalSet` does, may not do that; a thread of its own runs the work then, and the runtime drives it. A runtime of
+/// one thread, or none, can't drive anything while this thread is blocked: then the work gets a small runtime, too.
 ///
 /// # Errors
 /// Those of the work, and [`Error::Statement`] when no thread can be had.
 pub(super) fn wait<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
-    if let Ok(handle) = Handle::try_current()
-        && handle.runtime_flavor() == RuntimeFlavor::MultiThread
-    {
-        return tokio::task::block_in_place(|| handle.block_on(work));
+    match Handle::try_current() {
+        Ok(handle) if handle.runtime_flavor() == RuntimeFlavor::MultiThread => match worker_index() {
+            Some(_) => tokio::task::block_in_place(|| handle.block_on(work)),
+            None => in_thread(move || Ok(handle.block_on(work))),
+        },
+        _ => in_thread(|| {
+            let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+            Ok(runtime.block_on(work))
+        }),
     }
+}
+
+fn in_thread<T: Send + 'static>(work: impl FnOnce() -> Result<Result<T>, String> + Send + 'static) -> Result<T> {
     let failed =
         |why: String| Error::Statement { message: format!("the table can't be loaded to plan the statement: {why}") };
-    let run = move || {
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
-        Ok::<_, String>(runtime.block_on(work))
-    };
-    let thread = thread::Builder::new().name("iceberg-planning".into()).stack_size(STACK_BYTES).spawn(run);
+    let thread = thread::Builder::new().name("iceberg-planning".into()).stack_size(STACK_BYTES).spawn(work);
     let thread = thread.map_err(|error| failed(error.to_string()))?;
     let outcome = thread.join().map_err(|_| failed("the thread that loads it panicked".into()))?;
     outcome.map_err(failed)?
@@ -36,6 +41,8 @@ pub(super) fn wait<T: Send + 'static>(work: impl Future<Output = Result<T>> + Se
 
 #[cfg(test)]
 mod tests {
+    use tokio::task::LocalSet;
+
     use super::*;
 
     async fn work() -> Result<u8> {
@@ -57,6 +64,35 @@ mod tests {
     async fn it_waits_in_a_runtime_of_several_threads() {
         assert_eq!(tokio::spawn(async { wait(work()) }).await.unwrap().unwrap(), 7);
         assert_eq!(wait(work()).unwrap(), 7);
+    }
+
+    #[test]
+    fn it_waits_in_a_local_set_of_either_kind_of_runtime() {
+        let several = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let one = Builder::new_current_thread().enable_all().build().unwrap();
+        for runtime in [several, one] {
+            let nested = async { tokio::task::spawn_local(async { wait(work()) }).await.unwrap() };
+            assert_eq!(LocalSet::new().block_on(&runtime, nested).unwrap(), 7);
+            assert_eq!(runtime.block_on(LocalSet::new().run_until(async { wait(work()) })).unwrap(), 7);
+            let in_blocking = runtime.spawn_blocking(|| {
+                let handle = Handle::current();
+                handle.block_on(LocalSet::new().run_until(async { wait(work()) }))
+            });
+            assert_eq!(runtime.block_on(in_blocking).unwrap().unwrap(), 7);
+        }
+    }
+
+    /// What the work needs may be done by the runtime's only thread.
+    #[test]
+    fn the_runtime_goes_on_while_one_of_its_threads_waits() {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let spawning = async || {
+            let elsewhere = Handle::current().spawn(work());
+            wait(async move { elsewhere.await.unwrap() })
+        };
+        assert_eq!(runtime.block_on(spawning()).unwrap(), 7);
+        assert_eq!(LocalSet::new().block_on(&runtime, spawning()).unwrap(), 7);
+        assert_eq!(runtime.block_on(runtime.spawn(spawning())).unwrap().unwrap(), 7);
     }
 
     #[test]

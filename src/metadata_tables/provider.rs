@@ -9,25 +9,27 @@ use datafusion::common::Result as EngineResult;
 use datafusion::config::ConfigOptions;
 use datafusion::datasource::TableType;
 use datafusion::execution::runtime_env::RuntimeEnv;
-use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
 
-use super::exec::MetadataTableExec;
+use super::exec::{MetadataTableExec, Wanted};
 use super::load::{Load, Loads};
 use super::planning::wait;
-use super::{Ask, MetadataTable, Request, schema};
+use super::pruning::Pruning;
+use super::schema::{self, TableShape};
+use super::{Ask, MetadataTable, Request};
 use crate::error::Result;
 use crate::maintenance::Maintenance;
-use crate::table::PartitionType;
 
 /// One metadata table of one table.
 #[derive(Debug)]
 pub(crate) struct MetadataTableProvider {
     maintenance: Maintenance,
     ask: Arc<dyn Ask>,
-    /// The partition type of the table when the statement was planned, where columns depend on it. What other partition fields the table
-    /// gets later is not shown by a statement that was planned before.
-    partition: PartitionType,
+    table: MetadataTable,
+    /// The shape of the table when the statement was planned, where columns depend on it. What other columns and partition fields the
+    /// table gets later is not shown by a statement that was planned before.
+    shape: TableShape,
     schema: SchemaRef,
     loads: Mutex<Loads>,
 }
@@ -46,12 +48,12 @@ impl MetadataTableProvider {
         let request = ask.request(config)?;
         // A name that nobody knows is an error already here.
         let load = Load::new(&maintenance, &request.name)?;
-        if !request.table.has_partition() {
-            return Ok(Self::new(maintenance, ask, request.table, PartitionType::default(), None));
+        if !request.table.depends_on_table() {
+            return Ok(Self::new(maintenance, ask, request.table, TableShape::default(), None));
         }
         let runtime = Arc::clone(runtime);
-        let (load, partition) = wait(async move { Self::partition_of(load, &runtime).await })?;
-        Ok(Self::new(maintenance, ask, request.table, partition, Some(load)))
+        let (load, shape) = wait(async move { Self::shape_of(load, &runtime).await })?;
+        Ok(Self::new(maintenance, ask, request.table, shape, Some(load)))
     }
 
     /// The same for who can wait.
@@ -61,28 +63,28 @@ impl MetadataTableProvider {
     pub(crate) async fn load(maintenance: Maintenance, request: Request, runtime: &Arc<RuntimeEnv>) -> Result<Self> {
         let (load, table) = (Load::new(&maintenance, &request.name)?, request.table);
         let ask = Arc::new(request);
-        if !table.has_partition() {
-            return Ok(Self::new(maintenance, ask, table, PartitionType::default(), None));
+        if !table.depends_on_table() {
+            return Ok(Self::new(maintenance, ask, table, TableShape::default(), None));
         }
-        let (load, partition) = Self::partition_of(load, runtime).await?;
-        Ok(Self::new(maintenance, ask, table, partition, Some(load)))
+        let (load, shape) = Self::shape_of(load, runtime).await?;
+        Ok(Self::new(maintenance, ask, table, shape, Some(load)))
     }
 
     fn new(
         maintenance: Maintenance,
         ask: Arc<dyn Ask>,
         table: MetadataTable,
-        partition: PartitionType,
+        shape: TableShape,
         load: Option<Load>,
     ) -> Self {
-        let schema = schema::of(table, &partition);
+        let schema = schema::of(table, &shape);
         let loads = Mutex::new(Loads::new(load.map(Load::into_planned)));
-        Self { maintenance, ask, partition, schema, loads }
+        Self { maintenance, ask, table, shape, schema, loads }
     }
 
-    async fn partition_of(load: Load, runtime: &Arc<RuntimeEnv>) -> Result<(Load, PartitionType)> {
-        let partition = PartitionType::of(&load.table(runtime).await?.metadata)?;
-        Ok((load, partition))
+    async fn shape_of(load: Load, runtime: &Arc<RuntimeEnv>) -> Result<(Load, TableShape)> {
+        let shape = TableShape::of(&load.table(runtime).await?.metadata)?;
+        Ok((load, shape))
     }
 }
 
@@ -96,19 +98,35 @@ impl TableProvider for MetadataTableProvider {
         TableType::View
     }
 
-    // Filters stay above the scan; so does the limit, which ends the stream.
+    // Filters stay above the scan, whatever is left out because of them.
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> EngineResult<Vec<TableProviderFilterPushDown>> {
+        let supported = |filter: &&Expr| match Pruning::can_use(self.table, filter) {
+            true => TableProviderFilterPushDown::Inexact,
+            false => TableProviderFilterPushDown::Unsupported,
+        };
+        Ok(filters.iter().map(supported).collect())
+    }
+
     async fn scan(
         &self,
         state: &dyn Session,
         projection: Option<&Vec<usize>>,
-        _filters: &[Expr],
-        _limit: Option<usize>,
+        filters: &[Expr],
+        limit: Option<usize>,
     ) -> EngineResult<Arc<dyn ExecutionPlan>> {
         let request = self.ask.request(state.config().options())?;
         let start = state.execution_props().query_execution_start_time;
         let mut loads = self.loads.lock().unwrap_or_else(PoisonError::into_inner);
         let load = loads.of(start, || Load::new(&self.maintenance, &request.name))?;
-        let partition = self.partition.clone();
-        Ok(Arc::new(MetadataTableExec::try_new(request, load, partition, &self.schema, projection)?))
+        let wanted = Wanted {
+            pruning: Pruning::of(request.table, filters, state),
+            request,
+            load,
+            shape: self.shape.clone(),
+            projection: projection.cloned(),
+            // Rows that a filter above leaves out don't count.
+            limit: limit.filter(|_| filters.is_empty()),
+        };
+        Ok(Arc::new(MetadataTableExec::try_new(wanted, &self.schema, state.config().target_partitions())?))
     }
 }

@@ -9,10 +9,10 @@ use datafusion::arrow::array::{
 };
 
 use super::MetadataTable;
-use super::schema::{self, UTC};
+use super::schema::{self, TableShape, UTC};
 use super::snapshot::id_as_of;
 use crate::error::Result;
-use crate::table::{MetadataLogEntry, PartitionType, RefKind, Snapshot, TableMetadata};
+use crate::table::{MetadataLogEntry, RefKind, Snapshot, TableMetadata};
 
 /// All rows; `None` for tables that need more than the metadata.
 pub(super) fn of_metadata(table: MetadataTable, metadata: &TableMetadata) -> Result<Option<RecordBatch>> {
@@ -30,7 +30,7 @@ pub(super) fn of_metadata(table: MetadataTable, metadata: &TableMetadata) -> Res
         | MetadataTable::AllManifests
         | MetadataTable::Partitions => return Ok(None),
     };
-    Ok(Some(RecordBatch::try_new(schema::of(table, &PartitionType::default()), columns)?))
+    Ok(Some(RecordBatch::try_new(schema::of(table, &TableShape::default()), columns)?))
 }
 
 /// In the order of the metadata.

@@ -7,12 +7,36 @@ use std::sync::{Arc, LazyLock};
 
 use datafusion::arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 
-use super::MetadataTable;
+use super::{MetadataTable, metrics};
+use crate::error::Result;
 use crate::scan::{entry_schema, partition_fields};
-use crate::table::PartitionType;
+use crate::table::{LeafColumn, PartitionType, ResultType, TableMetadata, leaf_columns};
 
 /// The column of an entry that has its file.
 pub(super) const DATA_FILE: &str = "data_file";
+
+/// What the columns of some tables take from the table whose metadata they show.
+#[derive(Debug, Clone, Default)]
+pub(super) struct TableShape {
+    /// Its partition type.
+    pub(super) partition: PartitionType,
+    /// The leaf columns of its current schema.
+    pub(super) columns: Arc<[LeafColumn]>,
+}
+
+impl TableShape {
+    /// # Errors
+    /// When schemas or specs are not what the spec says.
+    pub(super) fn of(metadata: &TableMetadata) -> Result<Self> {
+        Ok(Self { partition: PartitionType::of(metadata)?, columns: leaf_columns(metadata)?.into() })
+    }
+
+    /// That of an unpartitioned table with a column.
+    pub(super) fn of_some_table() -> Self {
+        let column = LeafColumn { id: 1, name: "id".into(), result: ResultType::Long };
+        Self { partition: PartitionType::default(), columns: [column].into() }
+    }
+}
 
 /// The zone of all timestamps.
 pub(super) const UTC: &str = "UTC";
@@ -96,8 +120,14 @@ fn partitions(partition: &PartitionType) -> Vec<Field> {
     fields
 }
 
-/// The columns of a table. `partition`: the partition type of the table whose metadata it shows, where they depend on it.
-pub(super) fn of(table: MetadataTable, partition: &PartitionType) -> SchemaRef {
+fn with_metrics(fields: &Fields, shape: &TableShape) -> SchemaRef {
+    let metrics = metrics::column(&shape.columns).map(Arc::new);
+    Arc::new(Schema::new(fields.iter().cloned().chain(metrics).collect::<Fields>()))
+}
+
+/// The columns of a table. `shape`: that of the table whose metadata it shows, where they depend on it.
+pub(super) fn of(table: MetadataTable, shape: &TableShape) -> SchemaRef {
+    let partition = &shape.partition;
     macro_rules! once {
         ($fields:expr) => {{
             static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| Arc::new(Schema::new($fields)));
@@ -142,8 +172,8 @@ pub(super) fn of(table: MetadataTable, partition: &PartitionType) -> SchemaRef {
             fields.push(optional("key_metadata", DataType::Binary));
             fields
         }),
-        MetadataTable::Entries | MetadataTable::AllEntries => entry_schema(partition),
-        MetadataTable::Files | MetadataTable::AllFiles => Arc::new(Schema::new(file_fields(partition))),
+        MetadataTable::Entries | MetadataTable::AllEntries => with_metrics(entry_schema(partition).fields(), shape),
+        MetadataTable::Files | MetadataTable::AllFiles => with_metrics(&file_fields(partition), shape),
         MetadataTable::Partitions => Arc::new(Schema::new(partitions(partition))),
     }
 }

@@ -20,18 +20,20 @@ mod exec;
 mod frame;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
+mod listed;
 mod manifest;
 mod manifest_list;
 #[cfg(test)]
 mod testing;
 
-pub(crate) use entries::{EntryField, EntryFields, Inherited, entry_schema, partition_fields};
-pub(crate) use exec::{DescribedRows, EntryManifest, EntryScan, EntryScanExec, ManifestDescriptionScanExec};
+pub(crate) use entries::{EntryField, EntryFields, Inherited, arrow_type, entry_schema, partition_fields};
+pub(crate) use exec::{DescribedRows, EntryScan, EntryScanExec, ManifestDescriptionScanExec};
 pub(crate) use exec::{
     ManifestListRef, ManifestListScanExec, ManifestRef, ManifestScanExec, OnUnreadable, ScanLog, Unreadable,
     collect_partitioned,
 };
 pub(crate) use frame::data_frame;
+pub(crate) use listed::{ListedManifest, column, listed_manifests, value};
 pub(crate) use manifest::EntryCounts;
 pub(crate) use manifest_list::{DescribedManifest, LiveCounts};
 

@@ -2,6 +2,7 @@
 
 mod change;
 mod document;
+mod leaf_columns;
 pub(crate) mod location;
 mod metadata;
 mod partitioning;
@@ -13,6 +14,7 @@ mod summary;
 pub use change::{ChangedMetadata, MetadataChange};
 #[cfg(feature = "glue")]
 pub(crate) use document::Document;
+pub(crate) use leaf_columns::{LeafColumn, leaf_columns};
 pub use location::{FilePrefix, Location, PathRules, Root, Roots};
 pub(crate) use metadata::TableIdentity;
 pub use metadata::{

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 const FIRST_FIELD_ID: i32 = 1000;
 
 /// Schemas nest no deeper than this: serde_json refuses more.
-const MAX_DEPTH: usize = 128;
+pub(super) const MAX_DEPTH: usize = 128;
 
 /// The fields of the partitions of a table, over all of its specs, by their ids. Empty: no spec is partitioned.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -274,7 +274,7 @@ pub(crate) fn unpartitioned_spec_ids(metadata: &TableMetadata) -> Result<HashSet
 }
 
 /// The current schema's fields. v1 metadata may have only the one in `schema`.
-fn current_schema(metadata: &TableMetadata) -> std::result::Result<Vec<Json>, String> {
+pub(super) fn current_schema(metadata: &TableMetadata) -> std::result::Result<Vec<Json>, String> {
     let document = metadata.document();
     let schemas: Option<Vec<Schema>> = document.get("schemas").map_err(|e| format!("schemas: {e}"))?;
     let current = metadata.current_schema_id();
@@ -319,7 +319,7 @@ fn result_type(transform: &str, source: ResultType) -> ResultType {
 }
 
 /// A primitive type by its name in a schema (table spec, "Primitive Types").
-fn primitive(name: &str) -> ResultType {
+pub(super) fn primitive(name: &str) -> ResultType {
     match name {
         "boolean" => ResultType::Boolean,
         "int" => ResultType::Int,

@@ -26,8 +26,10 @@ def plain(value):
     if isinstance(value, datetime.datetime):
         value = value if value.tzinfo else value.replace(tzinfo=datetime.timezone.utc)
         return (value - datetime.datetime.fromtimestamp(0, datetime.timezone.utc)) // datetime.timedelta(milliseconds=1)
-    if isinstance(value, (datetime.date, decimal.Decimal, uuid.UUID)):
+    if isinstance(value, (datetime.date, datetime.time, decimal.Decimal)):
         return str(value)
+    if isinstance(value, uuid.UUID):
+        return value.hex
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, dict):

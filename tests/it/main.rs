@@ -21,6 +21,7 @@ mod java_behaviours;
 mod journal;
 mod kills;
 mod maintain_catalog;
+mod metadata_scans;
 mod metadata_tables;
 mod model;
 mod neighbours;

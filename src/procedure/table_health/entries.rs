@@ -20,10 +20,11 @@ use datafusion::prelude::{coalesce, col, lit};
 use futures::StreamExt;
 
 use super::fold::{CLASSES, Dangling, Entries, Group, Kind, class_bounds};
-use super::listed::{Listed, column, value};
+use super::listed::Listed;
 use crate::error::{Error, Result};
 use crate::scan::{
-    EntryField, EntryFields, EntryScan, EntryScanExec, OnUnreadable, ScanLog, data_frame, partition_fields,
+    EntryField, EntryFields, EntryScan, EntryScanExec, OnUnreadable, ScanLog, column, data_frame, partition_fields,
+    value,
 };
 use crate::table::{PartitionType, TableMetadata, unpartitioned_spec_ids};
 

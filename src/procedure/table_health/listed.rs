@@ -3,16 +3,13 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray, RecordBatch};
-use datafusion::arrow::datatypes::{Int32Type, Int64Type};
-use datafusion::common::internal_datafusion_err;
 use datafusion::execution::TaskContext;
 
 use super::known::{Known, files_of};
 use crate::error::Result;
 use crate::scan::{
-    EntryCounts, EntryManifest, Inherited, ManifestListRef, ManifestListScanExec, ManifestRef, OnUnreadable,
-    collect_partitioned,
+    EntryCounts, ListedManifest, ManifestListRef, ManifestListScanExec, OnUnreadable, collect_partitioned,
+    listed_manifests,
 };
 use crate::table::Snapshot;
 
@@ -23,14 +20,6 @@ pub(super) struct Listed {
     pub(super) manifests: Vec<ListedManifest>,
     /// Why the list can't be read; then there are no manifests here.
     pub(super) unreadable: Option<String>,
-}
-
-/// A manifest with all that its list says of it.
-#[derive(Debug, Clone)]
-pub(super) struct ListedManifest {
-    /// It holds delete files. The manifests that v1 metadata lists itself hold none.
-    pub(super) is_deletes: bool,
-    pub(super) entry: EntryManifest,
 }
 
 impl Listed {
@@ -45,7 +34,7 @@ impl Listed {
         let log = scan.log();
         let (mut manifests, mut known) = (vec![], HashSet::new());
         collect_partitioned(Arc::new(scan), Arc::clone(task), |batch| {
-            let listed = listed(&batch)?;
+            let listed = listed_manifests(&batch)?;
             manifests.extend(listed.into_iter().filter(|m| known.insert(m.entry.manifest.location.clone())));
             Ok(())
         })
@@ -76,7 +65,7 @@ impl Listed {
 
     /// How many bytes they have.
     pub(super) fn bytes(&self) -> Known {
-        self.known(self.manifests.iter().map(ListedManifest::bytes).sum_of())
+        self.known(self.manifests.iter().map(bytes_of).sum_of())
     }
 
     /// How many manifests fewer there would be if those of one kind and partition spec were merged into ones of this size.
@@ -86,7 +75,7 @@ impl Listed {
             let (count, bytes) =
                 groups.entry((manifest.is_deletes, manifest.entry.inherited.partition_spec_id)).or_insert((0, Some(0)));
             *count += 1;
-            *bytes = bytes.zip(manifest.bytes()).map(|(sum, bytes)| sum.saturating_add(bytes));
+            *bytes = bytes.zip(bytes_of(manifest)).map(|(sum, bytes)| sum.saturating_add(bytes));
         }
         let saved = groups.into_values().map(|(count, bytes)| Some((count - files_of(bytes?, target_bytes)).max(0)));
         // Sizes after merging depend on how well entries compress together.
@@ -101,10 +90,9 @@ impl Listed {
     }
 }
 
-impl ListedManifest {
-    fn bytes(&self) -> Option<i64> {
-        self.entry.manifest.length.filter(|length| *length >= 0)
-    }
+/// A manifest's size.
+fn bytes_of(manifest: &ListedManifest) -> Option<i64> {
+    manifest.entry.manifest.length.filter(|length| *length >= 0)
 }
 
 /// A count in a manifest list. Negative ones say nothing.
@@ -120,41 +108,3 @@ trait SumOf: Iterator<Item = Option<i64>> + Sized {
 }
 
 impl<I: Iterator<Item = Option<i64>>> SumOf for I {}
-
-/// The manifests in a batch of the list's scan.
-fn listed(batch: &RecordBatch) -> Result<Vec<ListedManifest>> {
-    let paths = column(batch, "manifest_path")?.as_string::<i32>();
-    let encrypted = column(batch, "encrypted")?.as_boolean();
-    let long = |name| Ok::<_, crate::Error>(column(batch, name)?.as_primitive::<Int64Type>());
-    let int = |name| Ok::<_, crate::Error>(column(batch, name)?.as_primitive::<Int32Type>());
-    let (lengths, added_by) = (long("manifest_length")?, long("added_snapshot_id")?);
-    let (sequence_numbers, first_row_ids) = (long("sequence_number")?, long("first_row_id")?);
-    let (specs, contents, added) = (int("partition_spec_id")?, int("content")?, int("added_files_count")?);
-    let (existing, deleted) = (int("existing_files_count")?, int("deleted_files_count")?);
-    let manifest = |row| {
-        let expected =
-            EntryCounts { added: value(added, row), existing: value(existing, row), deleted: value(deleted, row) };
-        let manifest = ManifestRef {
-            location: paths.value(row).to_string(),
-            length: value(lengths, row),
-            expected,
-            encrypted: encrypted.value(row),
-        };
-        let inherited = Inherited {
-            added_snapshot_id: value(added_by, row),
-            sequence_number: value(sequence_numbers, row),
-            partition_spec_id: value(specs, row),
-            first_row_id: value(first_row_ids, row),
-        };
-        ListedManifest { is_deletes: contents.value(row) != 0, entry: EntryManifest { manifest, inherited } }
-    };
-    Ok((0..batch.num_rows()).map(manifest).collect())
-}
-
-pub(super) fn value<T: ArrowPrimitiveType>(column: &PrimitiveArray<T>, row: usize) -> Option<T::Native> {
-    column.is_valid(row).then(|| column.value(row))
-}
-
-pub(super) fn column<'b>(batch: &'b RecordBatch, name: &str) -> Result<&'b ArrayRef> {
-    Ok(batch.column_by_name(name).ok_or_else(|| internal_datafusion_err!("a plan has no column {name}"))?)
-}

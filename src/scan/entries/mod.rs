@@ -14,7 +14,7 @@ mod fields;
 mod partition;
 
 pub(crate) use fields::{EntryField, EntryFields, entry_schema};
-pub(crate) use partition::partition_fields;
+pub(crate) use partition::{arrow_type, partition_fields};
 
 pub(in crate::scan) use decode::{EntryFile, EntryShape};
 

@@ -24,8 +24,8 @@ pub(crate) fn partition_fields(partition: &PartitionType) -> Fields {
     partition.fields().iter().map(|field| Field::new(&field.name, arrow_type(field.result), true)).collect()
 }
 
-/// The Arrow type of a partition field. What we don't know is shown as text.
-fn arrow_type(result: ResultType) -> DataType {
+/// The Arrow type of values of partition fields and columns. What we don't know of partitions is shown as text.
+pub(crate) fn arrow_type(result: ResultType) -> DataType {
     let zone = |zoned: bool| zoned.then(|| Arc::from("UTC"));
     match result {
         ResultType::Boolean => DataType::Boolean,
