@@ -87,19 +87,34 @@ impl RunContext {
 
     /// Finds the table that the run works on now.
     pub(crate) fn resolve(&self, table: &str) -> Result<TableHandle> {
-        self.work().iter().for_each(|work| work.begin_table(table));
+        self.work().begin_table(table);
         self.maintenance.resolve(table)
     }
 
     /// What the run has done so far.
-    pub(crate) fn work(&self) -> Option<Arc<RunWork>> {
+    pub(crate) fn work(&self) -> Arc<RunWork> {
         RunWork::of(&self.task)
+    }
+
+    /// Passes a report on to whom the embedder named, with the time of the whole run where nobody has measured its own.
+    pub(crate) fn tell(&self, report: &mut Report) {
+        if report.metrics.elapsed_ms == 0 {
+            report.metrics.elapsed_ms = u64::try_from(self.work().elapsed().as_millis()).unwrap_or(u64::MAX);
+        }
+        self.maintenance.tell(report);
     }
 
     /// The outcome of a run, after its report was passed on.
     fn told(&self, outcome: Result<Report>) -> Result<Report> {
-        outcome.inspect(|report| self.maintenance.tell(report))
+        let mut report = outcome?;
+        self.tell(&mut report);
+        Ok(report)
     }
+}
+
+/// True where a report says that all was done. A run that failed has none.
+fn is_complete(outcome: &Result<Report>) -> bool {
+    outcome.as_ref().is_ok_and(|report| report.require_complete().is_ok())
 }
 
 /// Runs work in a task of its own, so that dropping the returned future can't cut it between a commit and its deletes:
@@ -108,6 +123,7 @@ async fn detached<T: Send + 'static, W: Future<Output = Result<T>> + Send + 'sta
     run: BegunRun,
     context: RunContext,
     work: impl FnOnce(RunContext) -> W,
+    is_complete: impl FnOnce(&Result<T>) -> bool + Send + 'static,
 ) -> Result<T> {
     struct CancelOnDrop(Option<Cancellation>);
     impl Drop for CancelOnDrop {
@@ -116,7 +132,7 @@ async fn detached<T: Send + 'static, W: Future<Output = Result<T>> + Send + 'sta
         }
     }
     let mut waiting = CancelOnDrop(Some(context.cancellation.clone()));
-    let outcome = tokio::spawn(run.run(work(context), Result::is_ok)).await;
+    let outcome = tokio::spawn(run.run(work(context), is_complete)).await;
     waiting.0 = None;
     outcome.map_err(|error| Error::Engine(Arc::new(DataFusionError::ExecutionJoin(Box::new(error)))))?
 }
@@ -162,6 +178,13 @@ impl<F: ?Sized> Debug for Sink<F> {
     }
 }
 
+/// Calls an embedder's function. Should it panic, the run goes on: what was done is done, and must be told to its end.
+fn shielded(what: &str, call: impl FnOnce()) {
+    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).is_err() {
+        tracing::error!("who was told {what} of a run panicked");
+    }
+}
+
 /// Sets up maintenance for a session.
 #[derive(Debug, Default)]
 pub struct MaintenanceBuilder {
@@ -188,8 +211,9 @@ impl MaintenanceBuilder {
 
     /// Who is told what every run came to, for an audit or a report of one's own: each file and snapshot, all numbers, the
     /// notices. A run of an operation is told once when it came to its end: real runs and dry runs, those whose deletes failed in
-    /// part, and each table's in `maintain_catalog`. What failed before it did anything has no report, only its error. Called from
-    /// the run's own task; must not block.
+    /// part, and each table's in `maintain_catalog`. A run that ends in an error has no report, whatever it did before, except
+    /// where only deletes failed or the table was found unhealthy afterwards: the journal and the log have what it did. Neither have
+    /// `restore_snapshots`, whose rows are no files. Called from the run's own task; must not block. Should it panic, the run goes on.
     pub fn on_report(mut self, tell: impl Fn(&Report) + Send + Sync + 'static) -> Self {
         self.reports = Sink(Some(Arc::new(tell)));
         self
@@ -280,7 +304,7 @@ impl Maintenance {
         let expire = |context: RunContext| async move {
             context.told(expire_snapshots::run(handle, &options, None, &context).await)
         };
-        detached(run, context, expire).await
+        detached(run, context, expire, is_complete).await
     }
 
     /// Commits a plan through the table's own catalog.
@@ -292,7 +316,8 @@ impl Maintenance {
         let table = plan.metadata().location().to_string();
         let (run, context) = self.begin_on("expire_snapshots", plan.table())?;
         let commit = |context| async move { expire_snapshots::commit(plan, &context).await };
-        match detached(run, context, commit).await? {
+        let is_committed = |outcome: &Result<Attempt>| matches!(outcome, Ok(Attempt::Committed(_)));
+        match detached(run, context, commit, is_committed).await? {
             Attempt::Committed(committed) => Ok(*committed),
             Attempt::Conflict(why) => Err(Error::Conflict { table, attempts: 1, why }),
             Attempt::Unsettled(lost) => Err(Error::CommitUnknown { table, why: lost.why }),
@@ -322,7 +347,7 @@ impl Maintenance {
         let (run, context) = self.begin_on("expire_snapshots", committed.table())?;
         let delete =
             |context: RunContext| async move { context.told(expire_snapshots::delete(committed, &context).await) };
-        detached(run, context, delete).await
+        detached(run, context, delete, is_complete).await
     }
 
     /// Plans a removal of orphan files and changes nothing.
@@ -343,7 +368,7 @@ impl Maintenance {
         let (run, context) = self.begin_on("remove_orphan_files", plan.table())?;
         let delete =
             |context: RunContext| async move { context.told(remove_orphan_files::execute(plan, &context).await) };
-        detached(run, context, delete).await
+        detached(run, context, delete, is_complete).await
     }
 
     /// Checks that every file which any snapshot of the table needs is there and what it should be. Changes nothing.
@@ -426,14 +451,14 @@ impl Maintenance {
     /// Passes a notice on to whom the embedder named.
     pub(crate) fn notify(&self, text: &str) {
         if let Some(notify) = &self.inner.notices.0 {
-            notify(text);
+            shielded("a notice", || notify(text));
         }
     }
 
     /// Passes a report on to whom the embedder named.
     pub(crate) fn tell(&self, report: &Report) {
         if let Some(tell) = &self.inner.reports.0 {
-            tell(report);
+            shielded("a report", || tell(report));
         }
     }
 

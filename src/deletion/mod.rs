@@ -19,7 +19,7 @@ mod pace;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use tokio::task::JoinHandle;
 use tracing::Instrument;
@@ -74,7 +74,7 @@ pub(crate) struct DeletionOptions {
     /// What is being done: after a commit the first batch goes even if the run was cancelled meanwhile.
     pub operation: Operation,
     /// Where the deletes are counted, for who looks on.
-    pub work: Option<Arc<RunWork>>,
+    pub work: Arc<RunWork>,
 }
 
 impl DeletionOptions {
@@ -89,20 +89,12 @@ impl DeletionOptions {
         }
     }
 
-    fn count(&self, what: fn(&RunWork) -> &AtomicUsize, more: usize) {
-        if let Some(work) = &self.work {
-            what(work).fetch_add(more, Ordering::Relaxed);
-        }
-    }
-
     fn count_bytes(&self, files: &[FileOutcome]) {
         let is_gone = |file: &&FileOutcome| {
             matches!(file.status, FileStatus::Deleted | FileStatus::Quarantined | FileStatus::Returned)
         };
         let bytes = files.iter().filter(is_gone).filter_map(|file| file.bytes).fold(0, u64::saturating_add);
-        if let Some(work) = &self.work {
-            work.bytes_deleted.fetch_add(bytes, Ordering::Relaxed);
-        }
+        self.work.bytes_deleted.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
@@ -256,7 +248,8 @@ pub(crate) async fn delete_files(
     let at_once = options.concurrency.clamp(1, BATCHES_AT_ONCE);
     let mut batches = Batches { files: files.into_iter(), begun: 0, newest, stopped: None, pace, options };
     let (mut files, mut running) = (Vec::with_capacity(count), VecDeque::new());
-    options.count(|work| &work.deletes_known, planned as usize);
+    options.work.add(|work| &work.deletes_known, planned as usize);
+    batches.newest.count_in(&options.work);
     while let Some(Batch { files: batch, planned }) = batches.next().await {
         // In a task of its own, so that it goes on while the metadata is looked at for the next one.
         let begun = RunningBatch {
@@ -311,7 +304,7 @@ impl RunningBatch {
                 files
             }
         };
-        options.count(|work| &work.deletes_done, planned);
+        options.work.add(|work| &work.deletes_done, planned);
         options.count_bytes(&files);
         files
     }

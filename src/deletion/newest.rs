@@ -7,6 +7,7 @@ use datafusion::execution::TaskContext;
 
 use crate::catalog::{LoadedTable, TableHandle};
 use crate::error::{Error, Result};
+use crate::progress::RunWork;
 use crate::reachability::{
     FileIdentity, LiveFiles, LiveFilesBuilder, Liveness, NamedBy, Reading, for_each_live_entry, insert_metadata_files,
     list_manifests,
@@ -81,6 +82,11 @@ impl NewestMetadata {
         let (handle, task) = (handle.clone(), Arc::clone(task));
         let newest = Self::new(handle, task, identity, seen.clone(), HashSet::new(), HashSet::new());
         Self { is_asked: false, ..newest }
+    }
+
+    /// What is read from now on is counted as work of this run: the plan may be that of another.
+    pub(crate) fn count_in(&mut self, work: &Arc<RunWork>) {
+        self.task = Arc::new(work.count_in(&self.task));
     }
 
     /// Takes what `seen` itself names for live: metadata that was made from the plan itself names nothing that may go.

@@ -1,7 +1,6 @@
 //! The files of a plan while they are collected.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
@@ -17,7 +16,7 @@ pub(super) struct CollectedFiles {
     reservation: MemoryReservation,
     reserved: usize,
     /// Where they are counted, for who looks on.
-    work: Option<Arc<RunWork>>,
+    work: Arc<RunWork>,
 }
 
 /// What the reservation grows by at least.
@@ -36,9 +35,7 @@ impl CollectedFiles {
         if self.reserved > self.reservation.size() {
             self.reservation.try_grow((self.reserved - self.reservation.size()).max(STEP))?;
         }
-        if let Some(work) = &self.work {
-            work.candidates.fetch_add(1, Ordering::Relaxed);
-        }
+        self.work.add(|work| &work.candidates, 1);
         self.files.push(file);
         Ok(())
     }

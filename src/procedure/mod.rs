@@ -284,11 +284,11 @@ async fn verified(
         }),
     };
     look("before the operation, so nothing was begun").await?;
-    let report = operation.await?;
-    if let Err(unhealthy) = look("after the operation").await {
+    let mut report = operation.await?;
+    if let Err(error) = look("after the operation").await {
         // What was done is done, and whoever keeps account of it must hear of it.
-        context.maintenance.tell(&report);
-        return Err(unhealthy);
+        context.tell(&mut report);
+        return Err(error);
     }
     Ok(report)
 }

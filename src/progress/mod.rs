@@ -75,13 +75,14 @@ pub struct Steps {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Which run of this process it is, from 1.
+    /// Which run of the [`Maintenance`](crate::Maintenance) it is, from 1.
     pub run: u64,
     /// The procedure's name, several with ` and ` between them.
     pub operation: String,
-    /// The table, as the call named it; for a whole catalog the one that was begun last. Empty before the first.
+    /// The table as the call named it, without a password; for a whole catalog the one that was begun last. Empty before the
+    /// first.
     pub table: String,
-    /// What it is doing.
+    /// What it is doing; where several tables are worked on at once, what the last of them began to do.
     pub stage: RunStage,
     /// How long it has been running.
     pub elapsed: Duration,
@@ -97,14 +98,19 @@ pub struct Progress {
     pub bytes_read: u64,
     /// Files that listings showed so far, or the list that stands for one.
     pub files_listed: u64,
-    /// Files that nothing live was found to name when they were looked up. Later looks can only take some away.
+    /// Files that nothing live was found to name when they were looked up. Later looks can only take some away. A run that plans
+    /// again, because the table changed meanwhile, counts and lists them again.
     pub candidates: u64,
     /// Files that were deleted or moved, found missing, spared at the last look, or refused by the store.
     pub deletes: Steps,
     /// Bytes of the files among them that are gone, as far as sizes are known.
     pub bytes_deleted: u64,
     /// How many of [`Self::steps`] were done when the stage began.
-    pub(crate) done_before: u64,
+    #[serde(skip)]
+    done_before: u64,
+    /// Several tables are worked on at once, each of them in a stage of its own.
+    #[serde(skip)]
+    is_shared: bool,
 }
 
 impl Progress {
@@ -118,8 +124,12 @@ impl Progress {
         }
     }
 
-    /// How many of [`Self::steps`] a second are done in this stage. `None` where none was yet.
+    /// How many of [`Self::steps`] a second are done in this stage. `None` where none was yet, and where several tables are worked
+    /// on at once.
     pub fn per_second(&self) -> Option<f64> {
+        if self.is_shared {
+            return None;
+        }
         let done = self.steps().done.saturating_sub(self.done_before);
         let seconds = self.stage_elapsed.as_secs_f64();
         (done > 0 && seconds > 0.0).then(|| done as f64 / seconds)
@@ -136,9 +146,7 @@ impl Progress {
 
 /// Does a part of a run: who looks on is told, and what happens meanwhile is in a span of its own.
 pub(crate) async fn stage<T>(task: &TaskContext, stage: RunStage, part: impl Future<Output = T>) -> T {
-    if let Some(work) = RunWork::of(task) {
-        work.begin_stage(stage);
-    }
+    RunWork::of(task).begin_stage(stage);
     let name = stage.as_str();
     part.instrument(tracing::info_span!("stage", otel.name = name, stage = name)).await
 }
@@ -172,5 +180,6 @@ mod tests {
         let listing = Progress { stage: RunStage::Listing, files_listed: 100, ..deleting(1, 2, 10) };
         assert_eq!((listing.per_second(), listing.remaining()), (Some(10.0), None));
         assert_eq!(Progress { stage: RunStage::Committing, ..deleting(1, 2, 10) }.per_second(), None);
+        assert_eq!(Progress { is_shared: true, ..deleting(100, 400, 10) }.remaining(), None);
     }
 }

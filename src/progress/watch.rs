@@ -5,36 +5,43 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::Stream;
-use parking_lot::Mutex;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::{Receiver, Sender};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::Progress;
 use super::work::{BegunRun, RunWork};
 
+/// So many runs may begin between two looks of a stream. Of more it misses the first.
+const BEGUN_RUNS: usize = 256;
+
 /// The streams that are told of a handle's runs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Watchers {
     runs: AtomicU64,
-    streams: Mutex<Vec<UnboundedSender<Arc<RunWork>>>>,
+    streams: Sender<Arc<RunWork>>,
+}
+
+impl Default for Watchers {
+    fn default() -> Self {
+        Self { runs: AtomicU64::new(0), streams: Sender::new(BEGUN_RUNS) }
+    }
 }
 
 impl Watchers {
     /// Begins a run, and tells everybody who looks on.
     pub(crate) fn begin(&self, operation: String) -> BegunRun {
         let begun = BegunRun::new(self.runs.fetch_add(1, Ordering::Relaxed) + 1, operation);
-        // A stream that was dropped is forgotten.
-        self.streams.lock().retain(|stream| stream.send(Arc::clone(&begun.work)).is_ok());
+        // It is no fault that nobody looks on.
+        let _ = self.streams.send(Arc::clone(&begun.work));
         begun
     }
 
     /// The progress of the runs that begin from now on; see `Maintenance::progress`.
     pub(crate) fn watch(&self, every: Duration) -> impl Stream<Item = Progress> + Send + Unpin + 'static + use<> {
-        let (sender, begun) = unbounded_channel();
-        self.streams.lock().push(sender);
         // An interval of no length is not allowed.
         let every = every.max(Duration::from_millis(1));
-        let watch = Watch { begun: Some(begun), every, ticks: None, runs: vec![], next: 0 };
+        let watch = Watch { begun: Some(self.streams.subscribe()), every, ticks: None, runs: vec![], next: 0 };
         Box::pin(futures::stream::unfold(watch, |mut watch| async move { Some((watch.next().await?, watch)) }))
     }
 }
@@ -42,7 +49,7 @@ impl Watchers {
 /// One stream. It goes round by round over the runs that work.
 struct Watch {
     /// Runs that have begun; `None` once there can be no further ones.
-    begun: Option<UnboundedReceiver<Arc<RunWork>>>,
+    begun: Option<Receiver<Arc<RunWork>>>,
     every: Duration,
     /// Made when the stream is first polled, because it needs the runtime.
     ticks: Option<Interval>,
@@ -80,8 +87,9 @@ impl Watch {
             Some(begun) => tokio::select! {
                 run = begun.recv() => match run {
                     // The round goes on with the new one.
-                    Some(run) => self.runs.push(run),
-                    None => self.begun = None,
+                    Ok(run) => self.runs.push(run),
+                    Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => self.begun = None,
                 },
                 _ = ticks.tick(), if !self.runs.is_empty() => self.next = 0,
             },

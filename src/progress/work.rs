@@ -1,8 +1,8 @@
 //! What a run does, counted while it works.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use datafusion::execution::TaskContext;
 use parking_lot::Mutex;
@@ -10,6 +10,7 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
 use super::{Progress, RunStage, Steps};
+use crate::table::without_credentials;
 
 /// Files of one kind that scans of a run read.
 #[derive(Debug, Default)]
@@ -44,18 +45,23 @@ pub(crate) struct RunWork {
     pub(crate) bytes_deleted: AtomicU64,
     pub(crate) tables_known: AtomicUsize,
     pub(crate) tables_done: AtomicUsize,
+    /// Several tables are worked on at once.
+    pub(crate) is_shared: AtomicBool,
     /// `None` for work that is no run, such as reading a metadata table.
-    at: Option<Mutex<Place>>,
+    position: Option<Mutex<Position>>,
 }
 
 /// Where a run is.
 #[derive(Debug)]
-struct Place {
+struct Position {
     run: u64,
     operation: String,
     table: String,
+    /// Of the whole run. It ends with the run, however long somebody keeps the counts.
     span: Span,
     began: Instant,
+    /// How long it took, once it is over.
+    took: Option<Duration>,
     stage: RunStage,
     stage_began: Instant,
     done_before: u64,
@@ -84,34 +90,30 @@ impl BegunRun {
             deletes = Empty,
             bytes_deleted = Empty
         );
-        let (table, stage, done_before) = Default::default();
-        let place = Place { run, operation, table, span, began: now, stage, stage_began: now, done_before };
-        Self { work: Arc::new(RunWork { at: Some(Mutex::new(place)), ..RunWork::default() }) }
+        let (table, stage, took, done_before) = Default::default();
+        let position = Position { run, operation, table, span, began: now, took, stage, stage_began: now, done_before };
+        Self { work: Arc::new(RunWork { position: Some(Mutex::new(position)), ..RunWork::default() }) }
     }
 
     /// Does the run's work in the run's span. `is_complete`: whether its outcome is all that was asked for.
     pub(crate) async fn run<T>(self, work: impl Future<Output = T>, is_complete: impl FnOnce(&T) -> bool) -> T {
-        let span = self.work.at.as_ref().map_or_else(Span::none, |place| place.lock().span.clone());
+        let span = self.work.position.as_ref().map_or_else(Span::none, |position| position.lock().span.clone());
         let outcome = work.instrument(span).await;
-        let is_complete = is_complete(&outcome);
-        self.work.describe(is_complete);
-        if is_complete {
-            self.work.begin_stage(RunStage::Finished);
-        }
+        self.work.end(if is_complete(&outcome) { RunStage::Finished } else { RunStage::Failed });
         outcome
     }
 }
 
 impl Drop for BegunRun {
     fn drop(&mut self) {
-        self.work.begin_stage(RunStage::Failed);
+        self.work.end(RunStage::Failed);
     }
 }
 
 impl RunWork {
-    /// What work with this task is counted in, if anything.
-    pub(crate) fn of(task: &TaskContext) -> Option<Arc<Self>> {
-        task.session_config().get_extension()
+    /// What work with this task is counted in. Where nobody counts, the numbers go nowhere.
+    pub(crate) fn of(task: &TaskContext) -> Arc<Self> {
+        task.session_config().get_extension().unwrap_or_default()
     }
 
     /// The same task, whose work is counted here.
@@ -133,31 +135,51 @@ impl RunWork {
         what(self).fetch_add(more, Ordering::Relaxed);
     }
 
-    /// The run works on this table now.
+    /// The run is on this table.
     pub(crate) fn begin_table(&self, table: &str) {
-        if let Some(place) = &self.at {
-            let mut place = place.lock();
-            place.table = table.to_string();
-            place.span.record("table", table);
+        let table = without_credentials(table);
+        if let Some(span) = self.name_table(&table) {
+            span.record("table", &*table);
         }
     }
 
-    /// What the run does now. Nothing comes after its end.
+    /// The run is on this one of many tables, which has a span of its own.
+    pub(crate) fn begin_one_of_many(&self, table: &str) -> Span {
+        let table = without_credentials(table);
+        self.name_table(&table);
+        tracing::info_span!("table", otel.name = &*table, table = &*table)
+    }
+
+    /// Notes the table. Returns the run's span, which is not to be recorded in under the lock: a subscriber may ask for anything.
+    fn name_table(&self, table: &str) -> Option<Span> {
+        let mut position = self.position.as_ref()?.lock();
+        position.table = table.to_string();
+        Some(position.span.clone())
+    }
+
+    /// What the run does now.
     pub(super) fn begin_stage(&self, stage: RunStage) {
-        let Some(place) = &self.at else { return };
-        let mut place = place.lock();
-        if place.stage.is_end() {
-            return;
+        let Some(position) = &self.position else { return };
+        let mut position = position.lock();
+        if !position.stage.is_end() {
+            (position.stage, position.stage_began) = (stage, Instant::now());
+            position.done_before = Progress { stage, ..self.counts() }.steps().done;
         }
-        (place.stage, place.stage_began) = (stage, Instant::now());
-        place.done_before = Progress { stage, ..self.counts() }.steps().done;
     }
 
-    /// Notes in the run's span what it came to.
-    fn describe(&self, is_complete: bool) {
-        let Some(place) = &self.at else { return };
-        let (span, counts) = (place.lock().span.clone(), self.counts());
-        span.record("otel.status_code", if is_complete { "OK" } else { "ERROR" });
+    /// The run is over. Nothing comes after its end.
+    fn end(&self, stage: RunStage) {
+        let Some(position) = &self.position else { return };
+        let (span, counts) = {
+            let mut position = position.lock();
+            if position.stage.is_end() {
+                return;
+            }
+            position.took = Some(position.began.elapsed());
+            position.stage = stage;
+            (std::mem::replace(&mut position.span, Span::none()), self.counts())
+        };
+        span.record("otel.status_code", if stage == RunStage::Finished { "OK" } else { "ERROR" });
         span.record("manifests_read", counts.manifests.done);
         span.record("bytes_read", counts.bytes_read);
         span.record("files_listed", counts.files_listed);
@@ -166,20 +188,27 @@ impl RunWork {
         span.record("bytes_deleted", counts.bytes_deleted);
     }
 
+    /// How long the run has been working.
+    pub(crate) fn elapsed(&self) -> Duration {
+        let of = |position: &Position| position.took.unwrap_or_else(|| position.began.elapsed());
+        self.position.as_ref().map_or(Duration::ZERO, |position| of(&position.lock()))
+    }
+
     /// How far the run is.
     pub(super) fn progress(&self) -> Progress {
-        let counts = self.counts();
-        let Some(place) = &self.at else { return counts };
-        let place = place.lock();
+        let Some(position) = &self.position else { return self.counts() };
+        // Counted under the lock: what is told with the end of a run is all that it did.
+        let position = position.lock();
         Progress {
-            run: place.run,
-            operation: place.operation.clone(),
-            table: place.table.clone(),
-            stage: place.stage,
-            elapsed: place.began.elapsed(),
-            stage_elapsed: place.stage_began.elapsed(),
-            done_before: place.done_before,
-            ..counts
+            run: position.run,
+            operation: position.operation.clone(),
+            table: position.table.clone(),
+            stage: position.stage,
+            elapsed: position.took.unwrap_or_else(|| position.began.elapsed()),
+            stage_elapsed: position.stage_began.elapsed(),
+            done_before: position.done_before,
+            is_shared: self.is_shared.load(Ordering::Relaxed),
+            ..self.counts()
         }
     }
 

@@ -63,7 +63,7 @@ struct Finished {
     batches: Vec<RecordBatch>,
     metrics: Vec<Metrics>,
     /// What all scans of all calls did.
-    work: Option<Arc<RunWork>>,
+    work: Arc<RunWork>,
     /// Why the work is not complete, where the rows say it file by file: the rows come first, then this error.
     incomplete: Option<Arc<DataFusionError>>,
 }
@@ -387,17 +387,15 @@ fn record_metrics(set: &ExecutionPlanMetricsSet, finished: &Finished) {
     record("deleted_bytes", total(|report| report.deleted_bytes));
     record("deleted_snapshots_count", total(|report| report.deleted_snapshots_count));
     record("files_listed", total(|report| report.scanned_files_count));
-    if let Some(work) = &finished.work {
-        let count = |count: &AtomicUsize| count.load(Ordering::Relaxed);
-        record("manifest_lists_read", count(&work.manifest_lists.read));
-        record("manifests_read", count(&work.manifests.read));
-        record("requests", count(&work.requests));
-        record("bytes_scanned", count(&work.bytes_scanned));
-        record("decoded_rows", count(&work.rows));
-        record("decoded_batches", count(&work.batches));
-        record("candidates", count(&work.candidates));
-        record("deletes", count(&work.deletes_done));
-        let elapsed = Duration::from_nanos(work.decode_ns.load(Ordering::Relaxed));
-        MetricBuilder::new(set).subset_time("elapsed_decode", 0).add_duration(elapsed);
-    }
+    let (work, count) = (&finished.work, |count: &AtomicUsize| count.load(Ordering::Relaxed));
+    record("manifest_lists_read", count(&work.manifest_lists.read));
+    record("manifests_read", count(&work.manifests.read));
+    record("requests", count(&work.requests));
+    record("bytes_scanned", count(&work.bytes_scanned));
+    record("decoded_rows", count(&work.rows));
+    record("decoded_batches", count(&work.batches));
+    record("candidates", count(&work.candidates));
+    record("deletes", count(&work.deletes_done));
+    let elapsed = Duration::from_nanos(work.decode_ns.load(Ordering::Relaxed));
+    MetricBuilder::new(set).subset_time("elapsed_decode", 0).add_duration(elapsed);
 }

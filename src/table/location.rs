@@ -51,6 +51,16 @@ pub(crate) fn split(text: &str) -> LocationParts<'_> {
     }
 }
 
+/// A name or location as it may be shown: without what stands where a user and a password do, and without a query.
+pub(crate) fn without_credentials(text: &str) -> Cow<'_, str> {
+    if !text.contains("://") {
+        return Cow::Borrowed(text);
+    }
+    // Signatures stand in a query, and a query has a name and a value.
+    let text = text.split_once('?').filter(|(_, query)| query.contains('=')).map_or(text, |(location, _)| location);
+    Location::parse(text).map_or(Cow::Borrowed(text), |location| Cow::Owned(location.to_string()))
+}
+
 impl LocationParts<'_> {
     pub(crate) fn is_local(&self) -> bool {
         self.scheme.is_empty() || self.scheme.eq_ignore_ascii_case("file")

@@ -15,6 +15,7 @@ pub use change::{ChangedMetadata, MetadataChange};
 #[cfg(feature = "glue")]
 pub(crate) use document::Document;
 pub(crate) use leaf_columns::{LeafColumn, leaf_columns};
+pub(crate) use location::without_credentials;
 pub use location::{FilePrefix, Location, PathRules, Root, Roots};
 pub(crate) use metadata::TableIdentity;
 pub use metadata::{

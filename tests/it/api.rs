@@ -13,6 +13,7 @@ use iceberg_maintenance::{Error, ExpireSnapshots, FixedClock, Maintenance, Maint
 use serde_json::{Value, json};
 use url::Url;
 
+use crate::neighbours::Scene;
 use crate::support::{Session, disk, files, literal};
 use crate::table::Table as OnDisk;
 use crate::watched::{Kind, WatchedStore, Wrong};
@@ -263,4 +264,23 @@ async fn a_run_after_which_the_table_is_not_whole_is_told_too() {
     assert!(matches!(Error::find(&error), Some(Error::Unhealthy { when: "after the operation", .. })), "{error}");
     let [report] = &std::mem::take(&mut *told.lock().unwrap())[..] else { panic!("one run") };
     assert_eq!((report.metrics.deleted_snapshots_count, report.metrics.failed_deletions_count), (2, 0));
+}
+
+#[tokio::test]
+async fn a_run_goes_on_and_keeps_to_its_limits_though_whoever_is_told_panics() {
+    let scene = Scene::new();
+    let names = [("db", "t", "t"), ("db", "u", "u")];
+    let (_, catalog) = scene.session(&names, |_| {});
+    let builder = Maintenance::builder().clock(Arc::new(FixedClock(crate::neighbours::NOW_MS)));
+    let builder = builder.on_report(|_| panic!("an account that can't be kept")).on_notice(|_| panic!("nor a notice"));
+    let session = Session::with(builder.catalog("own", catalog));
+    let count = || names.map(|(_, _, folder)| files(&disk(&scene.root.join(folder))).len()).into_iter().sum::<usize>();
+    let before = count();
+    let call = "CALL system.maintain_catalog(catalog => 'own', max_total_delete_count => 3)";
+    let (rows, _) = session.rows_until_the_end(call).await;
+    assert_eq!(rows.len(), 2);
+    // The commit of each expiry adds a metadata file.
+    let expired = rows.iter().filter(|row| row["deleted_snapshots_count"].as_deref() == Some("1")).count();
+    assert!(expired > 0 && before + expired - count() <= 3, "{rows:?}");
+    session.metrics("CALL system.expire_snapshots('own.db.u')").await.unwrap();
 }

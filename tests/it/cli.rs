@@ -9,7 +9,7 @@ use iceberg_maintenance::report::METRICS;
 use iceberg_maintenance::{Clock, SystemClock};
 use serde_json::Value;
 
-use crate::support::{python, python_has};
+use crate::support::{python, python_has, without_collector};
 
 const DAY_MS: i64 = 86_400_000;
 
@@ -18,7 +18,7 @@ fn tool(arguments: &[&str]) -> Output {
 }
 
 fn tool_with(arguments: &[&str], stdin: &str) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_iceberg-maintenance"))
+    let mut child = without_collector(&mut Command::new(env!("CARGO_BIN_EXE_iceberg-maintenance")))
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -34,6 +34,7 @@ mod pyiceberg;
 mod races;
 mod report_page;
 mod security;
+mod spans;
 mod stores;
 mod subtraction;
 mod support;

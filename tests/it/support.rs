@@ -132,6 +132,15 @@ pub fn python_has(packages: &[&str]) -> bool {
     false
 }
 
+/// Takes out of a command's environment what would send its spans somewhere.
+pub fn without_collector(command: &mut std::process::Command) -> &mut std::process::Command {
+    let is_of_telemetry = |(name, _): &(std::ffi::OsString, _)| name.to_string_lossy().starts_with("OTEL_");
+    for (name, _) in std::env::vars_os().filter(is_of_telemetry) {
+        command.env_remove(name);
+    }
+    command
+}
+
 /// A row of a result, as text.
 pub type Row = BTreeMap<String, Option<String>>;
 

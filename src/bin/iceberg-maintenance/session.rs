@@ -32,10 +32,10 @@ pub(crate) const STACK_BYTES: usize = 64 << 20;
 pub(crate) struct Session {
     context: SessionContext,
     maintenance: Maintenance,
-    /// Goes before the runtime, which the last spans need.
+    runtime: Runtime,
+    /// Goes after the runtime, which has the last spans.
     #[cfg(feature = "opentelemetry")]
     _telemetry: crate::telemetry::Telemetry,
-    runtime: Runtime,
     interrupts: Interrupts,
     /// What interrupted runs said of their ending.
     endings: Arc<Mutex<Vec<String>>>,
@@ -55,7 +55,7 @@ impl Session {
             .build()
             .map_err(|error| Failure::new(format!("the runtime can't be started: {error}")))?;
         #[cfg(feature = "opentelemetry")]
-        let _telemetry = crate::telemetry::Telemetry::start(runtime.handle(), options.quiet)?;
+        let _telemetry = crate::telemetry::Telemetry::start(options.quiet);
         let mut config =
             SessionConfig::new().with_information_schema(true).set_str("datafusion.execution.time_zone", "+00:00");
         if let Some(rows) = options.batch_size {
@@ -85,9 +85,9 @@ impl Session {
         let session = Self {
             context,
             maintenance,
+            runtime,
             #[cfg(feature = "opentelemetry")]
             _telemetry,
-            runtime,
             interrupts,
             endings,
             display,

@@ -17,13 +17,11 @@ use opentelemetry_http::{HttpClient, HttpError, ResponseBodyTooLarge};
 use opentelemetry_otlp::{SpanExporter, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Runtime};
 use tracing::Level;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt;
-
-use crate::failure::Failure;
 
 /// Where spans go, in the order in which the specification looks.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
@@ -41,9 +39,16 @@ const SERVICE: &str = "iceberg-maintenance";
 /// Sends spans until it is dropped, when the last ones go.
 #[derive(Debug)]
 pub(crate) struct Telemetry {
-    provider: Option<SdkTracerProvider>,
-    last_failure: LastFailure,
+    sender: Option<Sender>,
     quiet: bool,
+}
+
+/// What sends. The runtime is its own, so that a collector which takes its time is none of the session's business.
+#[derive(Debug)]
+struct Sender {
+    provider: SdkTracerProvider,
+    last_failure: LastFailure,
+    _runtime: Runtime,
 }
 
 /// Why the last request failed, if it did: whoever exports spans keeps that to itself.
@@ -51,20 +56,50 @@ type LastFailure = Arc<Mutex<Option<String>>>;
 
 impl Telemetry {
     /// Begins to send the spans of this process, where the environment names a collector.
-    ///
-    /// # Errors
-    /// When the environment asks for something that can't be.
-    pub(crate) fn start(runtime: &Handle, quiet: bool) -> Result<Self, Failure> {
+    pub(crate) fn start(quiet: bool) -> Self {
         let is_off = var("OTEL_SDK_DISABLED").is_ok_and(|value| value.eq_ignore_ascii_case("true"));
         let is_named = ENDPOINTS.iter().any(|name| var_os(name).is_some_and(|endpoint| !endpoint.is_empty()));
-        let last_failure = LastFailure::default();
+        let telemetry = Self { sender: None, quiet };
         if is_off || !is_named {
-            return Ok(Self { provider: None, last_failure, quiet });
+            return telemetry;
         }
-        let failed = |why: &dyn std::fmt::Display| Failure::new(format!("spans can't be sent: {why}"));
-        let client = Client::new(runtime.clone(), Arc::clone(&last_failure)).map_err(|why| failed(&why))?;
-        let exporter =
-            SpanExporter::builder().with_http().with_http_client(client).build().map_err(|why| failed(&why))?;
+        match Sender::start() {
+            Ok(sender) => Self { sender: Some(sender), ..telemetry },
+            Err(why) => {
+                telemetry.say(&why);
+                telemetry
+            }
+        }
+    }
+
+    fn say(&self, why: &str) {
+        if !self.quiet {
+            // A message that nobody can read is no reason to stop.
+            let _ = writeln!(std::io::stderr(), "Note: spans could not be sent: {why}");
+        }
+    }
+}
+
+impl Drop for Telemetry {
+    fn drop(&mut self) {
+        let Some(Sender { provider, last_failure, _runtime }) = self.sender.take() else { return };
+        let ended = provider.shutdown().err().map(|why| why.to_string());
+        let failure = last_failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+        failure.or(ended).iter().for_each(|why| self.say(why));
+    }
+}
+
+impl Sender {
+    /// # Errors
+    /// In words, why nothing can be sent.
+    fn start() -> Result<Self, String> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.map_err(|why| why.to_string())?;
+        let last_failure = LastFailure::default();
+        let client = Client::new(runtime.handle().clone(), Arc::clone(&last_failure)).map_err(|why| why.to_string())?;
+        let exporter = SpanExporter::builder().with_http().with_http_client(client).build();
+        // The address may have a password in it, which the error would show.
+        let exporter = exporter.map_err(|_| format!("{} is not what it should be", ENDPOINTS.join(" or ")))?;
         let provider = SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource()).build();
         // A run deletes thousands of files, each of them an event for the log. In a trace they would only be noise.
         let is_ours = |at: &tracing::Metadata<'_>| {
@@ -73,22 +108,8 @@ impl Telemetry {
         let layer =
             tracing_opentelemetry::layer().with_tracer(provider.tracer(SERVICE)).with_filter(filter_fn(is_ours));
         let subscriber = tracing_subscriber::registry().with(layer);
-        tracing::subscriber::set_global_default(subscriber).map_err(|why| failed(&why))?;
-        Ok(Self { provider: Some(provider), last_failure, quiet })
-    }
-}
-
-impl Drop for Telemetry {
-    fn drop(&mut self) {
-        let Some(provider) = self.provider.take() else { return };
-        let ended = provider.shutdown().err().map(|why| why.to_string());
-        let failure = self.last_failure.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(why) = failure.or(ended)
-            && !self.quiet
-        {
-            // A message that nobody can read is no reason to stop.
-            let _ = writeln!(std::io::stderr(), "Note: spans could not be sent: {why}");
-        }
+        tracing::subscriber::set_global_default(subscriber).map_err(|why| why.to_string())?;
+        Ok(Self { provider, last_failure, _runtime: runtime })
     }
 }
 

@@ -13,6 +13,7 @@ mod rows;
 mod selection;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -195,18 +196,19 @@ impl MaintainCatalogCall {
     /// Maintains the tables in their order, `concurrency` at once.
     async fn take_turns(&self, tables: Vec<PlannedTable>, began_ms: i64, context: &RunContext) -> Vec<Turn> {
         let work = context.work();
-        work.iter().for_each(|work| work.add(|work| &work.tables_known, tables.len()));
+        work.add(|work| &work.tables_known, tables.len());
+        work.is_shared.store(self.concurrency > 1, Ordering::Relaxed);
         let options = Arc::new(self.options.clone());
         let budget = Arc::new(Budget::new(self.max_total_delete_count));
         let turns = tables.into_iter().map(|table| {
             let (options, budget, context) = (Arc::clone(&options), Arc::clone(&budget), context.clone());
-            let work = work.clone();
+            let work = Arc::clone(&work);
             async move {
                 let turn = match self.reason_to_stop(began_ms, &context) {
                     Some(why) => Turn { row: table.row.because(why), notices: vec![] },
                     None => in_a_task_of_its_own(table, options, budget, context).await,
                 };
-                work.iter().for_each(|work| work.add(|work| &work.tables_done, 1));
+                work.add(|work| &work.tables_done, 1);
                 turn
             }
         });
@@ -232,8 +234,9 @@ async fn in_a_task_of_its_own(
     context: RunContext,
 ) -> Turn {
     let row = table.row.clone();
-    context.work().iter().for_each(|work| work.begin_table(&row.table));
-    match tokio::spawn(maintain(table, options, budget, context).in_current_span()).await {
+    // Opened here, so that it lies in the span of the run.
+    let span = context.work().begin_one_of_many(&row.table);
+    match tokio::spawn(maintain(table, options, budget, context).instrument(span)).await {
         Ok(turn) => turn,
         Err(error) => {
             let error = Error::Engine(Arc::new(DataFusionError::ExecutionJoin(Box::new(error))));

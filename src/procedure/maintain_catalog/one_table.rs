@@ -77,8 +77,8 @@ pub(super) async fn maintain(
         let failure = match outcome {
             Ok(mut report) => {
                 report.metrics.elapsed_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-                context.maintenance.tell(&report);
                 budget.take(&report.metrics);
+                context.maintenance.tell(&report);
                 let failure = report.require_complete().err();
                 let worth_telling = report.notices.into_iter().filter(|notice| !RetentionPolicy::describes(notice));
                 notices.extend(worth_telling.map(|notice| format!("{}: {notice}", row.table)));

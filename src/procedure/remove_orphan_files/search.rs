@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use datafusion::execution::TaskContext;
 use futures::TryStreamExt;
@@ -62,7 +61,7 @@ pub(super) struct Search {
     listed_paths: Option<(RandomState, HashSet<u64>)>,
     journal: JournalFiles,
     /// Where the files are counted, for who looks on.
-    work: Option<Arc<RunWork>>,
+    work: Arc<RunWork>,
 }
 
 /// A listed file or link that is looked up.
@@ -117,9 +116,7 @@ impl Search {
     ) -> Result<()> {
         let mut probe = Probe::new(&mut references.live);
         while let Some(batch) = files.try_next().await? {
-            if let Some(work) = &self.work {
-                work.files_listed.fetch_add(batch.len(), Ordering::Relaxed);
-            }
+            self.work.add(|work| &work.files_listed, batch.len());
             let found = batch.into_iter().filter_map(|(location, listed)| self.found(location, listed)).collect();
             self.judge(probe.push(found)?, store).await?;
         }

@@ -2,7 +2,6 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::sync::atomic::Ordering;
 
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
@@ -150,9 +149,7 @@ impl Listing {
                     Err(error) if error.is_not_found() => break,
                     Err(error) => return Err(error),
                 };
-                if let Some(work) = &work {
-                    work.files_listed.fetch_add(batch.len(), Ordering::Relaxed);
-                }
+                work.add(|work| &work.files_listed, batch.len());
                 for listed in batch {
                     // What a link leads to is asked for by itself.
                     if let Listed::File(file) = listed

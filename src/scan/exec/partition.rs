@@ -32,9 +32,7 @@ pub(super) struct SharedWork {
 
 impl SharedWork {
     pub(super) fn new<S: FileSource>(source: &S, partitions: usize, context: &TaskContext) -> Self {
-        if let Some(run) = RunWork::of(context) {
-            S::count(&run).known.fetch_add(source.len(), Ordering::Relaxed);
-        }
+        S::count(&RunWork::of(context)).known.fetch_add(source.len(), Ordering::Relaxed);
         Self {
             next: Mutex::new(0),
             limits: Arc::new(ReadLimits::new(source, partitions, context)),

@@ -15,7 +15,7 @@ pub(super) struct StreamMetrics {
     requests: Count,
     files_read: Count,
     files_skipped: Count,
-    run: Option<Arc<RunWork>>,
+    run: Arc<RunWork>,
     /// The run's count of files of this kind.
     run_files: fn(&RunWork) -> &FileCount,
 }
@@ -24,7 +24,7 @@ impl StreamMetrics {
     pub(super) fn new(
         metrics: &ExecutionPlanMetricsSet,
         partition: usize,
-        run: Option<Arc<RunWork>>,
+        run: Arc<RunWork>,
         run_files: fn(&RunWork) -> &FileCount,
     ) -> Self {
         let counter = |name: &'static str| MetricBuilder::new(metrics).counter(name, partition);
@@ -43,25 +43,19 @@ impl StreamMetrics {
     pub(super) fn transferred(&self, bytes: usize, requests: usize) {
         self.bytes_scanned.add(bytes);
         self.requests.add(requests);
-        if let Some(run) = &self.run {
-            run.bytes_scanned.fetch_add(bytes, Ordering::Relaxed);
-            run.requests.fetch_add(requests, Ordering::Relaxed);
-        }
+        self.run.bytes_scanned.fetch_add(bytes, Ordering::Relaxed);
+        self.run.requests.fetch_add(requests, Ordering::Relaxed);
     }
 
     /// A file was read, whether or not it could be decoded.
     pub(super) fn file_read(&self) {
         self.files_read.add(1);
-        if let Some(run) = &self.run {
-            (self.run_files)(run).read.fetch_add(1, Ordering::Relaxed);
-        }
+        (self.run_files)(&self.run).read.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A file is dealt with: read, left out, or known without reading.
     pub(super) fn file_done(&self) {
-        if let Some(run) = &self.run {
-            (self.run_files)(run).done.fetch_add(1, Ordering::Relaxed);
-        }
+        (self.run_files)(&self.run).done.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn file_skipped(&self) {
@@ -72,10 +66,8 @@ impl StreamMetrics {
     pub(super) fn output(&self, rows: usize) {
         self.baseline.record_output(rows);
         self.baseline.output_batches().add(1);
-        if let Some(run) = &self.run {
-            run.rows.fetch_add(rows, Ordering::Relaxed);
-            run.batches.fetch_add(1, Ordering::Relaxed);
-        }
+        self.run.rows.fetch_add(rows, Ordering::Relaxed);
+        self.run.batches.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn done(&self) {
@@ -92,7 +84,7 @@ impl StreamMetrics {
 #[derive(Clone)]
 pub(super) struct DecodeTime {
     stream: datafusion::physical_plan::metrics::Time,
-    run: Option<Arc<RunWork>>,
+    run: Arc<RunWork>,
 }
 
 impl DecodeTime {
@@ -105,8 +97,6 @@ impl DecodeTime {
 
     fn add(&self, elapsed: Duration) {
         self.stream.add_duration(elapsed);
-        if let Some(run) = &self.run {
-            run.decode_ns.fetch_add(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
-        }
+        self.run.decode_ns.fetch_add(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 }
