@@ -211,8 +211,8 @@ impl MaintenanceBuilder {
 
     /// Who is told what every run came to, for an audit or a report of one's own: each file and snapshot, all numbers, the
     /// notices. A run of an operation is told once when it came to its end: real runs and dry runs, those whose deletes failed in
-    /// part, and each table's in `maintain_catalog`. A run that ends in an error has no report, whatever it did before, except
-    /// where only deletes failed or the table was found unhealthy afterwards: the journal and the log have what it did. Neither have
+    /// part, and each table's in `maintain_catalog`. A run that ends in another error has no report, except where it was
+    /// cancelled while it deleted or the table was found unhealthy afterwards: the journal and the log have what it did. Neither has
     /// `restore_snapshots`, whose rows are no files. Called from the run's own task; must not block. Should it panic, the run goes on.
     pub fn on_report(mut self, tell: impl Fn(&Report) + Send + Sync + 'static) -> Self {
         self.reports = Sink(Some(Arc::new(tell)));

@@ -219,6 +219,21 @@ fn is_expressible(path: &str) -> bool {
     }
 }
 
+/// Deletes that ended before their end.
+#[derive(Debug)]
+pub(crate) struct Stopped {
+    /// Why.
+    pub error: Error,
+    /// What became of all files of the plan.
+    pub files: Vec<FileOutcome>,
+}
+
+impl From<Stopped> for Error {
+    fn from(stopped: Stopped) -> Self {
+        stopped.error
+    }
+}
+
 /// Deletes the files of a plan and says what became of each.
 ///
 /// A file that is gone already is no error. Failures are noted in the file's status; all other files are still tried.
@@ -233,7 +248,7 @@ pub(crate) async fn delete_files(
     stores: &Stores,
     newest: &mut NewestMetadata,
     options: &DeletionOptions,
-) -> Result<Vec<FileOutcome>> {
+) -> std::result::Result<Vec<FileOutcome>, Stopped> {
     let planned = plan.planned() as u64;
     let DeletionPlan { table, mut files, roots, external_allowed, kept_folder, local_folders } = plan;
     let pace = Arc::new(Pace::new(options.concurrency));
@@ -269,7 +284,10 @@ pub(crate) async fn delete_files(
     }
     if files.len() < count {
         let deleted = files.iter().filter(|file| file.status == FileStatus::Deleted).count() as u64;
-        return Err(Error::Cancelled { deleted, planned, committed: options.operation.cut_short() });
+        files.extend(batches.files);
+        give_up(&mut files, "the run was cancelled");
+        let error = Error::Cancelled { deleted, planned, committed: options.operation.cut_short() };
+        return Err(Stopped { error, files });
     }
     remove_emptied_folders(&table, stores, &files, &roots, kept_folder).await;
     Ok(files)

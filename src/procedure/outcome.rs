@@ -4,9 +4,10 @@ use std::time::Instant;
 
 use datafusion::arrow::array::RecordBatch;
 
+use crate::deletion::Stopped;
 use crate::error::{Error, Result};
-use crate::maintenance::Maintenance;
-use crate::report::{Metrics, Output, Report};
+use crate::maintenance::{Maintenance, RunContext};
+use crate::report::{FileOutcome, Metrics, Output, Report};
 
 /// The rows of a call, and what else there is to say.
 #[derive(Debug)]
@@ -19,6 +20,16 @@ pub(crate) struct CallOutcome {
     pub metrics: Option<Metrics>,
     /// Why the work is not complete, where the rows say it file by file: the rows come first, then this error.
     pub incomplete: Option<Error>,
+}
+
+/// Passes on the report of a run whose deletes were stopped. Returns why they were.
+pub(crate) fn tell_stopped(
+    stopped: Stopped,
+    report_of: impl FnOnce(Vec<FileOutcome>) -> Report,
+    context: &RunContext,
+) -> Error {
+    context.tell(&mut report_of(stopped.files));
+    stopped.error
 }
 
 impl CallOutcome {

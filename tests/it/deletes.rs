@@ -3,10 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use iceberg_maintenance::fixtures::{ContentFile, History, Table};
+use iceberg_maintenance::report::Report;
+use iceberg_maintenance::{FixedClock, Maintenance};
 use url::Url;
 
 use crate::support::{Disk, Session, disk, files, literal, unchanged};
@@ -37,7 +39,12 @@ impl Orphans {
 
     /// A session that knows the store. Its clock is far ahead: whatever was stored just now is old.
     fn session(&self) -> Session {
-        let session = Session::new(Some(chrono::Utc::now().timestamp_millis() + 10 * DAY_MS));
+        self.session_that_tells(|_| {})
+    }
+
+    fn session_that_tells(&self, tell: impl Fn(&Report) + Send + Sync + 'static) -> Session {
+        let clock = Arc::new(FixedClock(chrono::Utc::now().timestamp_millis() + 10 * DAY_MS));
+        let session = Session::with(Maintenance::builder().clock(clock).on_report(tell));
         session.context.register_object_store(&Url::parse("s3://bucket").unwrap(), Arc::new(self.0.clone()));
         session
     }
@@ -100,7 +107,9 @@ async fn a_file_that_the_store_refuses_is_the_only_one_that_fails() {
 async fn a_cancelled_run_finishes_what_it_began_and_begins_nothing() {
     let orphans = Orphans::new(8500).await;
     orphans.with_latency(slow_deletes);
-    let session = orphans.session();
+    let told: Arc<Mutex<Vec<Report>>> = Arc::default();
+    let sink = Arc::clone(&told);
+    let session = orphans.session_that_tells(move |report| sink.lock().unwrap().push(report.clone()));
     let asked = async {
         while orphans.0.most_at_once(Kind::Delete) == 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -119,6 +128,9 @@ async fn a_cancelled_run_finishes_what_it_began_and_begins_nothing() {
     let requests = orphans.requests();
     assert!((1..=4).contains(&requests.len()) && requests.iter().all(|keys| *keys == 1000), "{requests:?}");
     assert_eq!(orphans.left().await, 8500 - 1000 * requests.len());
+    let [report] = &told.lock().unwrap()[..] else { panic!("one run") };
+    let gone = 1000 * requests.len() as u64;
+    assert_eq!((report.metrics.deleted_files_count, report.metrics.failed_deletions_count), (gone, 8500 - gone));
     let journal = orphans.0.all_objects().await;
     assert!(journal.iter().all(|object| !object.location.as_ref().ends_with(".claim")), "it holds no claim any more");
 }

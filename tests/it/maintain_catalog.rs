@@ -158,6 +158,11 @@ async fn who_is_not_selected_is_left_alone() {
         assert!(error.contains("there is no table"), "{error}");
         unchanged(mistyped, &before, &disk(&scene.root)).unwrap();
     }
+    for mistyped in ["own.dbb", "own.db.t"] {
+        let error = session.run(&CALL.replace("own", mistyped)).await.unwrap_err();
+        assert!(error.contains("there is no table in the namespace"), "{error}");
+        unchanged(mistyped, &before, &disk(&scene.root)).unwrap();
+    }
     let u = disk(&scene.root.join("u"));
     let (rows, _) = called(&session, &with(CALL, "exclude => '*.u'"), &DONE).await;
     assert_eq!(rows, ["own.db.t done 1 3 1"]);

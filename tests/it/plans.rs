@@ -289,3 +289,31 @@ async fn a_list_of_files_may_be_old_but_what_it_says_is_looked_up() {
     assert_eq!(session.metrics(&call(", max_file_list_age => '5 days'")).await.unwrap()["deleted_files_count"], 1);
     assert_eq!(scene.gone(), BTreeSet::from([STRAYS[0].to_string()]));
 }
+
+#[tokio::test]
+async fn a_review_shows_what_is_in_the_plan_and_nothing_that_earlier_runs_left() {
+    for procedure in [EXPIRE, "remove_orphan_files"] {
+        let scene = Scene::new();
+        // A run that put its deletion off, and whose time has come.
+        let earlier = scene.call(EXPIRE, ", older_than => now(), retain_last => 3, deferred => '1 hour'");
+        let deferred = Session::new(Some(NOW_MS - DAY_MS)).metrics(&earlier).await.unwrap()["deferred_files_count"];
+        let more = if procedure == EXPIRE { RETAIN_2 } else { "" };
+        let with_earlier = scene.call(procedure, &format!("{more}, dry_run => true"));
+        let with_earlier = Session::new(Some(NOW_MS)).metrics(&with_earlier).await.unwrap()["deleted_files_count"];
+        let reviewed = scene.store(procedure, more).await["deleted_files_count"];
+        assert!(deferred > 0 && reviewed == with_earlier - deferred, "{procedure}: {reviewed} {with_earlier} {deferred}");
+        assert_eq!(scene.execute_at(NOW_MS).await.unwrap()["deleted_files_count"], reviewed, "{procedure}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_of_files_that_has_none_of_the_table_is_refused_even_if_it_has_no_orphan() {
+    let scene = Scene::new();
+    let session = Session::new(Some(NOW_MS));
+    let columns = format!("AS path, to_timestamp_millis({BEGIN_MS}) AS modified, 14 AS size");
+    for rows in [format!("SELECT 'x' {columns} WHERE false"), format!("SELECT 's3://elsewhere/x.parquet' {columns}")] {
+        session.run(&format!("CREATE OR REPLACE VIEW inventory AS {rows}")).await.unwrap();
+        let error = session.metrics(&scene.call("remove_orphan_files", ", file_list => 'inventory'")).await.unwrap_err();
+        assert!(error.contains("none of the 0 listed files is one of the table's 3 live files"), "{rows}: {error}");
+    }
+}

@@ -212,7 +212,7 @@ async fn a_catalog_tells_how_many_of_its_tables_are_done() {
     for name in ["a", "b", "c"] {
         let mut history = History::new(Table { last_updated_ms: BEGIN_MS, ..Table::new(2) });
         history.append(BEGIN_MS, ["f"]);
-        history.build().write(&folder.path().join("db").join(name)).unwrap();
+        history.build().write(folder.path().join("db").join(name)).unwrap();
     }
     let catalog = FileSystemCatalog::with_warehouse(folder.path().to_str().unwrap());
     let session = Session::with(Maintenance::builder().catalog("own", Arc::new(catalog)));

@@ -1,5 +1,6 @@
 //! The DataFusion session, and running statements in it.
 
+use std::collections::HashSet;
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,8 +10,8 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::error::DataFusionError;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use futures::TryStreamExt;
-use iceberg_maintenance::{ConfiguredStores, Maintenance, MaintenanceSql};
+use futures::{Stream, StreamExt, TryStreamExt};
+use iceberg_maintenance::{ConfiguredStores, Maintenance, MaintenanceSql, Progress};
 use tokio::runtime::Runtime;
 
 use crate::arguments::Options;
@@ -180,7 +181,7 @@ impl Session {
     fn run(&self, statement: &str) -> Rows {
         self.recorder.begin();
         let rows = self.runtime.block_on(async {
-            let idle = self.runtime.metrics().num_alive_tasks();
+            let runs = self.maintenance.progress(display::EVERY);
             let running = self.interrupts.statement();
             let mut batches = vec![];
             let outcome = tokio::select! {
@@ -191,7 +192,7 @@ impl Session {
             if let Some(outcome) = outcome {
                 return Rows { batches, failure: outcome.err().map(Failure::from) };
             }
-            self.settle(idle).await;
+            settle(runs).await;
             let endings = std::mem::take(&mut *lock(&self.endings));
             Rows { batches: vec![], failure: Some(Failure::interrupted(&endings)) }
         });
@@ -210,17 +211,28 @@ impl Session {
         }
         Ok(())
     }
+}
 
-    /// Waits until the tasks of the interrupted statement have stopped by themselves: a run that is deleting must reach
-    /// the end of its batch. A second Ctrl-C doesn't wait.
-    async fn settle(&self, idle: usize) {
-        let stopped = async {
-            while self.runtime.metrics().num_alive_tasks() > idle {
-                tokio::time::sleep(Duration::from_millis(20)).await;
+/// Waits until the runs of an interrupted statement have come to their ends by themselves: one that is deleting must reach the end
+/// of its batch, and note it. A second Ctrl-C doesn't wait.
+async fn settle(mut runs: impl Stream<Item = Progress> + Unpin) {
+    let over = async {
+        let mut working = HashSet::new();
+        // Runs tell of themselves all the time: where none does, there is none.
+        loop {
+            match tokio::time::timeout(2 * display::EVERY, runs.next()).await {
+                Ok(Some(progress)) if progress.stage.is_end() => {
+                    working.remove(&progress.run);
+                }
+                Ok(Some(progress)) => {
+                    working.insert(progress.run);
+                }
+                Err(_) if !working.is_empty() => {}
+                Ok(None) | Err(_) => return,
             }
-        };
-        let _ = tokio::time::timeout(GRACE, stopped).await;
-    }
+        }
+    };
+    let _ = tokio::time::timeout(GRACE, over).await;
 }
 
 /// What a statement returned, and how it failed after that.

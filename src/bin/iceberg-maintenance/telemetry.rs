@@ -16,7 +16,7 @@ use opentelemetry::trace::TracerProvider;
 use opentelemetry_http::{HttpClient, HttpError, ResponseBodyTooLarge};
 use opentelemetry_otlp::{SpanExporter, WithHttpConfig};
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::trace::SdkTracerProvider;
+use opentelemetry_sdk::trace::{BatchConfig, BatchConfigBuilder, BatchSpanProcessor, SdkTracerProvider};
 use tokio::runtime::{Handle, Runtime};
 use tracing::Level;
 use tracing_subscriber::Layer;
@@ -32,6 +32,9 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How much of an answer is read. A collector has little to say.
 const MOST_OF_AN_ANSWER: usize = 4 << 20;
+
+/// How many spans wait at most.
+const MOST_WAITING_SPANS: usize = 1 << 16;
 
 /// The name of this service in a collector.
 const SERVICE: &str = "iceberg-maintenance";
@@ -100,7 +103,8 @@ impl Sender {
         let exporter = SpanExporter::builder().with_http().with_http_client(client).build();
         // The address may have a password in it, which the error would show.
         let exporter = exporter.map_err(|_| format!("{} is not what it should be", ENDPOINTS.join(" or ")))?;
-        let provider = SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource()).build();
+        let spans = BatchSpanProcessor::builder(exporter).with_batch_config(batches()).build();
+        let provider = SdkTracerProvider::builder().with_span_processor(spans).with_resource(resource()).build();
         // A run deletes thousands of files, each of them an event for the log. In a trace they would only be noise.
         let is_ours = |at: &tracing::Metadata<'_>| {
             at.target().starts_with("iceberg_maintenance") && (at.is_span() || *at.level() <= Level::WARN)
@@ -110,6 +114,17 @@ impl Sender {
         let subscriber = tracing_subscriber::registry().with(layer);
         tracing::subscriber::set_global_default(subscriber).map_err(|why| why.to_string())?;
         Ok(Self { provider, last_failure, _runtime: runtime })
+    }
+}
+
+/// How spans wait until they are sent, as the environment says. Room for all of them is taken at once, so that there must be an end
+/// to it.
+fn batches() -> BatchConfig {
+    let waiting = var("OTEL_BSP_MAX_QUEUE_SIZE").ok().and_then(|spans| spans.parse::<usize>().ok());
+    let config = BatchConfigBuilder::default();
+    match waiting {
+        Some(spans) => config.with_max_queue_size(spans.clamp(1, MOST_WAITING_SPANS)).build(),
+        None => config.build(),
     }
 }
 

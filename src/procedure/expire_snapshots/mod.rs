@@ -20,6 +20,7 @@ pub use plan::ExpirePlan;
 use plan::{Summary, finish_report};
 
 use super::committing::{PAUSES_BEFORE_LOOKING, refuse_other_tables, refuse_unknown_owner, retries};
+use super::outcome::tell_stopped;
 use super::{Arguments, BoundCall, CallOutcome, Parameter, ParameterKind, Procedure, parameter};
 use crate::catalog::{CommitOutcome, LoadedTable, TableHandle};
 use crate::deletion::{DeletionOptions, DeletionPlan, NewestMetadata, delete_files};
@@ -138,7 +139,7 @@ pub(crate) async fn run(
 
 /// What a dry run says: the plan, and what earlier runs left.
 ///
-/// `store_at`: where the plan is stored.
+/// `store_at`: where the plan is stored. Then only what is in it is said.
 pub(crate) async fn preview(
     handle: TableHandle,
     options: &ExpireSnapshots,
@@ -148,11 +149,13 @@ pub(crate) async fn preview(
 ) -> Result<Report> {
     let plan = plan(handle, options, only, context.maintenance.now_ms(), &context.task).await?;
     let mut report = plan.report();
-    if let Some(location) = store_at {
-        report.notices.push(format!("the plan is stored: {}", plan.store_at(location, context).await?));
-    }
-    if only.is_none() {
-        report.absorb(plan.unfinished(context).await?.preview());
+    match store_at {
+        // What earlier runs left is no part of a stored plan, and so of no review.
+        Some(location) => {
+            report.notices.push(format!("the plan is stored: {}", plan.store_at(location, context).await?));
+        }
+        None if only.is_none() => report.absorb(plan.unfinished(context).await?.preview()),
+        None => {}
     }
     Ok(report)
 }
@@ -357,8 +360,8 @@ pub(crate) async fn delete(committed: CommittedExpiry, context: &RunContext) -> 
     }
     // A run that was cancelled has come to its end, too.
     HeldClaim::release_any(claim).await;
-    let files = files?;
-    Ok(finish_report(&summary, files, false))
+    let report_of = |files| finish_report(&summary, files, false);
+    files.map(report_of).map_err(|stopped| tell_stopped(stopped, report_of, context))
 }
 
 /// Claims the files of a run, so that nobody puts snapshots back while they go, and spares what other runs have promised to keep.

@@ -47,6 +47,7 @@ impl CatalogPlan {
         let runtime = task.runtime_env();
         let (survey, listed) = Survey::begin(scope.clone(), &runtime).await?;
         let names: Vec<&TableName> = listed.names().collect();
+        refuse_empty_namespace(scope, names.is_empty() && listed.unlisted.is_empty())?;
         let notices = call.selection.check("maintain_catalog", &scope.name, &names)?;
         let selected = names.into_iter().filter(|name| call.selection.selects(&scope.name, name));
         let loads = selected.map(|name| async {
@@ -100,6 +101,20 @@ impl MaintainCatalogCall {
         });
         rows.collect::<Vec<_>>().into_iter()
     }
+}
+
+/// Refuses a namespace without tables: it is not there, or mistyped, and a call that never does anything must not look like success.
+fn refuse_empty_namespace(scope: &CatalogScope, is_empty: bool) -> Result<()> {
+    if !is_empty || scope.namespace.is_empty() {
+        return Ok(());
+    }
+    let namespace = scope.namespace.join(".");
+    let message = format!(
+        "argument catalog: there is no table in the namespace {namespace} of {}, nor below it. Name a catalog or a namespace, not a \
+         table",
+        scope.name
+    );
+    Err(Error::argument("maintain_catalog", message))
 }
 
 /// Why a table's own run would be refused, as far as its metadata tells.

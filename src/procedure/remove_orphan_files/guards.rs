@@ -197,7 +197,10 @@ fn refuse_no_match(table: &str, options: &RemoveOrphanFiles, references: &Refere
     let counts = references.content_counts();
     let live = references.live_content();
     let must_match = live > 0 && (options.file_list_view.is_some() || counts.in_scope > 0 || counts.in_roots == 0);
-    if search.orphans.as_slice().is_empty() || search.matched_content > 0 || !must_match {
+    // A listing without orphans is harmless. A list without them that has none of the files it should have is no list of this table.
+    let has_nothing_to_say =
+        search.orphans.as_slice().is_empty() && (options.file_list_view.is_none() || counts.in_scope == 0);
+    if has_nothing_to_say || search.matched_content > 0 || !must_match {
         return Ok(());
     }
     if options.allow_missing_files && counts.in_roots == 0 && options.file_list_view.is_none() {

@@ -19,6 +19,7 @@ pub(super) use listing::{HiddenNames, Scope};
 pub(super) use own_folders::OwnFolders;
 pub use plan::OrphanPlan;
 
+use super::outcome::tell_stopped;
 use super::{Arguments, BoundCall, CallOutcome, Parameter, ParameterKind, Procedure, parameter};
 use crate::catalog::TableHandle;
 use crate::deletion::{DeletionOptions, delete_files, remove_journal};
@@ -160,10 +161,15 @@ pub(crate) async fn execute(mut plan: OrphanPlan, context: &RunContext) -> Resul
     }
     // A run that was cancelled has come to its end, too.
     HeldClaim::release_any(claim).await;
-    let files = files?;
-    let mut report = summary.report(files, false);
-    report.absorb(earlier);
-    Ok(report)
+    let report_of = |files| {
+        let mut report = summary.report(files, false);
+        report.absorb(earlier);
+        report
+    };
+    match files {
+        Ok(files) => Ok(report_of(files)),
+        Err(stopped) => Err(tell_stopped(stopped, report_of, context)),
+    }
 }
 
 /// Claims the run, so that nobody puts snapshots back while files go that these may need.
@@ -296,9 +302,13 @@ impl BoundCall for RemoveOrphanFilesCall {
         let started = Instant::now();
         let handle = context.resolve(&self.table)?;
         let operation = async {
-            let plan = plan(handle.clone(), &self.options, None, &context).await?;
+            let mut plan = plan(handle.clone(), &self.options, None, &context).await?;
             if !self.dry_run {
                 return execute(plan, &context).await;
+            }
+            if self.plan.is_some() {
+                // What earlier runs left is no part of a stored plan, and so of no review.
+                plan.unfinished = Default::default();
             }
             let mut report = plan.report();
             if let Some(location) = &self.plan {
