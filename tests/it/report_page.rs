@@ -415,6 +415,59 @@ fn an_operation_that_fails_leaves_a_page_with_its_error() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "nothing is left beside the reports");
 }
 
+/// The page and the Markdown of a call that fails.
+fn reports_of_a_failure(folder: &Path, arguments: &[&str]) -> (Output, [String; 2]) {
+    let reports = [folder.join("r.html"), folder.join("r.md")];
+    let [page, markdown] = reports.each_ref().map(|path| path.to_str().unwrap());
+    let output = tool(&[arguments, &["--quiet", "--report", page, "--report", markdown]].concat());
+    assert!(!output.status.success());
+    (output, reports.map(|path| std::fs::read_to_string(path).unwrap()))
+}
+
+#[test]
+fn a_dry_run_that_fails_in_part_is_still_told_as_a_dry_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = write(long_history(20, 1), &folder.path().join("lake/db/t"));
+    std::fs::create_dir_all(folder.path().join("lake/db/broken/metadata")).unwrap();
+    std::fs::write(folder.path().join("lake/db/broken/metadata/v1.metadata.json"), "{").unwrap();
+    let lake = format!("lake={}", folder.path().join("lake").display());
+    let before = disk(&written.folder);
+    let (output, reports) =
+        reports_of_a_failure(folder.path(), &["maintain-catalog", "lake", "--catalog", &lake, "--dry-run"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    unchanged("a dry run", &before, &disk(&written.folder)).unwrap();
+    for report in &reports {
+        for says in ["would be expired", "would be", "To be freed", "Files to delete", "ncomplete dry run"] {
+            assert!(report.contains(says), "{says}: {report}");
+        }
+        for lie in ["were deleted", "were expired", "Real run", "Files deleted", "was freed", ">Freed<", "| Freed"] {
+            assert!(!report.contains(lie), "{lie}: {report}");
+        }
+    }
+    assert!(reports[0].contains("Dry run: nothing was changed"));
+
+    // The plan is made and told, and then a file that stays is found missing.
+    std::fs::remove_file(written.folder.join("data/day-1-region-1.parquet")).unwrap();
+    let table = written.folder.to_str().unwrap();
+    let (_, [page, _]) = reports_of_a_failure(folder.path(), &["expire-snapshots", table, "--dry-run", "--verify"]);
+    assert!(page.contains("Dry run: nothing was changed") && !page.contains("Real run"), "{page}");
+}
+
+#[test]
+fn a_lake_as_the_default_catalog_has_a_whole_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = write(long_history(20, 1), &folder.path().join("lake/db/t"));
+    let lake = format!("--catalog=lake={}", folder.path().join("lake").display());
+    let (page, default) = (folder.path().join("r.html"), "datafusion.catalog.default_catalog=lake");
+    let named = named_data_files(&written);
+    let shown = rows(&with_report(&page, &["expire-snapshots", "db.t", "--dry-run", &lake, "--set", default]));
+    let page = std::fs::read_to_string(&page).unwrap();
+    assert!(!page.contains("Not on this page") && page.contains("Storage by age"), "{page}");
+    let goes = metric_rows(&shown)["deleted_data_files_count"] as u64;
+    let data = &table_on(&page, "shares", "Files by kind")["Data"];
+    assert_eq!((data[0], data[2]), (Some(named - goes), Some(goes)));
+}
+
 #[test]
 fn where_no_report_can_be_written_nothing_is_run() {
     let folder = tempfile::tempdir().unwrap();

@@ -160,8 +160,7 @@ pub(super) fn left_alone(run: &Run) -> u64 {
 
 fn of_catalog(page: &Page) -> Vec<Figure> {
     let Some(rows) = &page.catalog else { return vec![] };
-    let preview = page.ending.is_preview();
-    let labels = match preview {
+    let labels = match page.is_preview {
         true => ["Tables planned", "Snapshots to expire", "Files to delete", "To be freed"],
         false => ["Tables done", "Snapshots expired", "Files deleted", "Freed"],
     };

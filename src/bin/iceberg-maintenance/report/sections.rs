@@ -27,7 +27,7 @@ const MOST_REFS: usize = 200;
 /// Everything below the figures.
 pub(super) fn all(page: &Page) -> Markup {
     html! {
-        @if let Some(rows) = &page.catalog { (catalog_section::sections(rows, page.ending.is_preview())) }
+        @if let Some(rows) = &page.catalog { (catalog_section::sections(rows, page.is_preview)) }
         @if let Some(run) = &page.run {
             (failures(run))
             @if has_timeline(run) { (snapshots(page, run)) }
