@@ -6,8 +6,9 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::charts::{at, patterns};
 use super::data::{Ending, Page};
 use super::figures::{self, Figure};
-use super::format::{duration, grouped, visible};
+use super::format::{duration, grouped};
 use super::sections;
+use crate::visible::visible;
 
 const STYLE: &str = include_str!("style.css");
 

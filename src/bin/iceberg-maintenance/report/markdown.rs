@@ -10,9 +10,10 @@ use iceberg_maintenance::report::FileKind;
 use super::catalog::{CatalogRows, number};
 use super::data::{Ending, Page, Share, kind_name};
 use super::figures::{self, Value};
-use super::format::{counted, duration, grouped, human_bytes, time, visible};
+use super::format::{counted, duration, grouped, human_bytes, time};
 use super::run::Run;
 use super::{has_timeline, reads};
+use crate::visible::visible;
 
 /// How many rows a table has at most.
 const MOST_ROWS: usize = 15;

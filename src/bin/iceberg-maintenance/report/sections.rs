@@ -11,12 +11,13 @@ use maud::{Markup, html};
 use super::charts::{Words, at, bars, bytes, change, count, exact_bytes, legend, share_table, whole};
 use super::data::{Page, Share, Storage, kind_name};
 use super::figures::left_alone;
-use super::format::{counted, day, grouped, percent, visible};
+use super::format::{counted, day, grouped, percent};
 use super::html::name;
 use super::reads::Partitions;
 use super::run::{Age, Run, Sum};
 use super::tables::{Head, and_more, decision, files, table};
 use super::{catalog_section, has_timeline, timeline};
+use crate::visible::visible;
 
 /// How many snapshots the table below the timeline has.
 const MOST_SNAPSHOTS: usize = 500;
