@@ -454,6 +454,33 @@ fn a_dry_run_that_fails_in_part_is_still_told_as_a_dry_run() {
 }
 
 #[test]
+fn what_was_not_agreed_to_is_told_as_a_dry_run() {
+    if !python_has(&["pty"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let written = write(long_history(20, 1), &folder.path().join("lake/db/t"));
+    let before = disk(&written.folder);
+    let lake = format!("--catalog=lake={}", folder.path().join("lake").display());
+    let (page, spawn) = (folder.path().join("r.html"), "import pty, sys; pty.spawn(sys.argv[1:])");
+    for operation in [&["maintain-catalog", "lake"], &["expire-snapshots", "lake.db.t"]] {
+        let mut command = Command::new(python());
+        command.args(["-c", spawn, env!("CARGO_BIN_EXE_iceberg-maintenance")]).args(operation);
+        command.args([&lake, "--report", page.to_str().unwrap()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(b"no\n").unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(text(&output.stdout).contains("not confirmed; nothing was changed"), "{}", text(&output.stdout));
+        let page = std::fs::read_to_string(&page).unwrap();
+        for says in ["Not confirmed", "would be expired", "To be freed", "the question was answered with no"] {
+            assert!(page.contains(says), "{operation:?}: {says}: {page}");
+        }
+        assert!(!page.contains("were deleted") && !page.contains("Real run"), "{operation:?}: {page}");
+    }
+    unchanged("a run that was not agreed to", &before, &disk(&written.folder)).unwrap();
+}
+
+#[test]
 fn a_lake_as_the_default_catalog_has_a_whole_page() {
     let folder = tempfile::tempdir().unwrap();
     let written = write(long_history(20, 1), &folder.path().join("lake/db/t"));
@@ -469,6 +496,44 @@ fn a_lake_as_the_default_catalog_has_a_whole_page() {
 }
 
 #[test]
+fn no_report_and_no_message_shows_who_an_address_lets_in() {
+    let folder = tempfile::tempdir().unwrap();
+    for table in ["s3://AKIAKEY:s3cr3t@bucket/t", "s3://AKIAKEY:s3/cr3t@bucket/t", "nowhere://AKIAKEY:s3cr3t@bucket/t"]
+    {
+        let (output, reports) = reports_of_a_failure(folder.path(), &["expire-snapshots", table, "--dry-run"]);
+        let shown = format!("{}://***@bucket/t", table.split_once(':').unwrap().0);
+        for text in reports.iter().map(String::as_str).chain([text(&output.stderr), text(&output.stdout)]) {
+            assert!(!["AKIA", "cr3t"].iter().any(|secret| text.contains(secret)), "{table}: {text}");
+        }
+        assert!(reports.iter().all(|report| report.contains(&shown)), "{shown}: {reports:?}");
+    }
+}
+
+/// Everything in Unicode's categories of control characters, format characters, and separators of lines and paragraphs, but NUL,
+/// which no argument can have.
+const UNSEEN: &str = r#"
+import sys, unicodedata
+unseen = [chr(c) for c in range(1, 0x110000) if unicodedata.category(chr(c)) in ("Cc", "Cf", "Zl", "Zp")]
+sys.stdout.buffer.write("".join(unseen).encode())
+"#;
+
+#[test]
+fn nothing_that_unicode_calls_invisible_is_in_a_report() {
+    if !python_has(&["unicodedata"]) {
+        return;
+    }
+    let found = Command::new(python()).args(["-c", UNSEEN]).output().unwrap();
+    let unseen = text(&found.stdout);
+    assert!(unseen.chars().count() > 200 && unseen.contains('\u{61c}') && unseen.contains('\u{e0041}'));
+    let (folder, table) = (tempfile::tempdir().unwrap(), format!("/no/such/{unseen}/table"));
+    let (_, reports) = reports_of_a_failure(folder.path(), &["expire-snapshots", &table, "--dry-run"]);
+    for report in &reports {
+        let hidden: Vec<char> = report.chars().filter(|c| *c != '\n' && unseen.contains(*c)).collect();
+        assert!(hidden.is_empty() && report.contains("e0041"), "{hidden:?}");
+    }
+}
+
+#[test]
 fn where_no_report_can_be_written_nothing_is_run() {
     let folder = tempfile::tempdir().unwrap();
     let written = write(long_history(20, 1), &folder.path().join("t"));
@@ -476,6 +541,7 @@ fn where_no_report_can_be_written_nothing_is_run() {
     for (report, says) in [
         ("report.pdf", ".html"),
         ("report", ".md"),
+        ("report.html/", "a report is a file"),
         ("/no/such/folder/report.html", "the report /no/such/folder/report.html can't be written"),
     ] {
         let output = with_report(Path::new(report), &["expire-snapshots", written.folder.to_str().unwrap(), "--yes"]);
