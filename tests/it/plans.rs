@@ -301,7 +301,10 @@ async fn a_review_shows_what_is_in_the_plan_and_nothing_that_earlier_runs_left()
         let with_earlier = scene.call(procedure, &format!("{more}, dry_run => true"));
         let with_earlier = Session::new(Some(NOW_MS)).metrics(&with_earlier).await.unwrap()["deleted_files_count"];
         let reviewed = scene.store(procedure, more).await["deleted_files_count"];
-        assert!(deferred > 0 && reviewed == with_earlier - deferred, "{procedure}: {reviewed} {with_earlier} {deferred}");
+        assert!(
+            deferred > 0 && reviewed == with_earlier - deferred,
+            "{procedure}: {reviewed} {with_earlier} {deferred}"
+        );
         assert_eq!(scene.execute_at(NOW_MS).await.unwrap()["deleted_files_count"], reviewed, "{procedure}");
     }
 }
@@ -313,7 +316,8 @@ async fn a_list_of_files_that_has_none_of_the_table_is_refused_even_if_it_has_no
     let columns = format!("AS path, to_timestamp_millis({BEGIN_MS}) AS modified, 14 AS size");
     for rows in [format!("SELECT 'x' {columns} WHERE false"), format!("SELECT 's3://elsewhere/x.parquet' {columns}")] {
         session.run(&format!("CREATE OR REPLACE VIEW inventory AS {rows}")).await.unwrap();
-        let error = session.metrics(&scene.call("remove_orphan_files", ", file_list => 'inventory'")).await.unwrap_err();
+        let error =
+            session.metrics(&scene.call("remove_orphan_files", ", file_list => 'inventory'")).await.unwrap_err();
         assert!(error.contains("none of the 0 listed files is one of the table's 3 live files"), "{rows}: {error}");
     }
 }

@@ -415,6 +415,124 @@ fn an_operation_that_fails_leaves_a_page_with_its_error() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "nothing is left beside the reports");
 }
 
+/// The page and the Markdown of a call that fails.
+fn reports_of_a_failure(folder: &Path, arguments: &[&str]) -> (Output, [String; 2]) {
+    let reports = [folder.join("r.html"), folder.join("r.md")];
+    let [page, markdown] = reports.each_ref().map(|path| path.to_str().unwrap());
+    let output = tool(&[arguments, &["--quiet", "--report", page, "--report", markdown]].concat());
+    assert!(!output.status.success());
+    (output, reports.map(|path| std::fs::read_to_string(path).unwrap()))
+}
+
+#[test]
+fn a_dry_run_that_fails_in_part_is_still_told_as_a_dry_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = write(long_history(20, 1), &folder.path().join("lake/db/t"));
+    std::fs::create_dir_all(folder.path().join("lake/db/broken/metadata")).unwrap();
+    std::fs::write(folder.path().join("lake/db/broken/metadata/v1.metadata.json"), "{").unwrap();
+    let lake = format!("lake={}", folder.path().join("lake").display());
+    let before = disk(&written.folder);
+    let (output, reports) =
+        reports_of_a_failure(folder.path(), &["maintain-catalog", "lake", "--catalog", &lake, "--dry-run"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    unchanged("a dry run", &before, &disk(&written.folder)).unwrap();
+    for report in &reports {
+        for says in ["would be expired", "would be", "To be freed", "Files to delete", "ncomplete dry run"] {
+            assert!(report.contains(says), "{says}: {report}");
+        }
+        for lie in ["were deleted", "were expired", "Real run", "Files deleted", "was freed", ">Freed<", "| Freed"] {
+            assert!(!report.contains(lie), "{lie}: {report}");
+        }
+    }
+    assert!(reports[0].contains("Dry run: nothing was changed"));
+
+    // The plan is made and told, and then a file that stays is found missing.
+    std::fs::remove_file(written.folder.join("data/day-1-region-1.parquet")).unwrap();
+    let table = written.folder.to_str().unwrap();
+    let (_, [page, _]) = reports_of_a_failure(folder.path(), &["expire-snapshots", table, "--dry-run", "--verify"]);
+    assert!(page.contains("Dry run: nothing was changed") && !page.contains("Real run"), "{page}");
+}
+
+#[test]
+fn what_was_not_agreed_to_is_told_as_a_dry_run() {
+    if !python_has(&["pty"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let written = write(long_history(20, 1), &folder.path().join("lake/db/t"));
+    let before = disk(&written.folder);
+    let lake = format!("--catalog=lake={}", folder.path().join("lake").display());
+    let (page, spawn) = (folder.path().join("r.html"), "import pty, sys; pty.spawn(sys.argv[1:])");
+    for operation in [&["maintain-catalog", "lake"], &["expire-snapshots", "lake.db.t"]] {
+        let mut command = Command::new(python());
+        command.args(["-c", spawn, env!("CARGO_BIN_EXE_iceberg-maintenance")]).args(operation);
+        command.args([&lake, "--report", page.to_str().unwrap()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(b"no\n").unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(text(&output.stdout).contains("not confirmed; nothing was changed"), "{}", text(&output.stdout));
+        let page = std::fs::read_to_string(&page).unwrap();
+        for says in ["Not confirmed", "would be expired", "To be freed", "the question was answered with no"] {
+            assert!(page.contains(says), "{operation:?}: {says}: {page}");
+        }
+        assert!(!page.contains("were deleted") && !page.contains("Real run"), "{operation:?}: {page}");
+    }
+    unchanged("a run that was not agreed to", &before, &disk(&written.folder)).unwrap();
+}
+
+#[test]
+fn a_lake_as_the_default_catalog_has_a_whole_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = write(long_history(20, 1), &folder.path().join("lake/db/t"));
+    let lake = format!("--catalog=lake={}", folder.path().join("lake").display());
+    let (page, default) = (folder.path().join("r.html"), "datafusion.catalog.default_catalog=lake");
+    let named = named_data_files(&written);
+    let shown = rows(&with_report(&page, &["expire-snapshots", "db.t", "--dry-run", &lake, "--set", default]));
+    let page = std::fs::read_to_string(&page).unwrap();
+    assert!(!page.contains("Not on this page") && page.contains("Storage by age"), "{page}");
+    let goes = metric_rows(&shown)["deleted_data_files_count"] as u64;
+    let data = &table_on(&page, "shares", "Files by kind")["Data"];
+    assert_eq!((data[0], data[2]), (Some(named - goes), Some(goes)));
+}
+
+#[test]
+fn no_report_and_no_message_shows_who_an_address_lets_in() {
+    let folder = tempfile::tempdir().unwrap();
+    for table in ["s3://AKIAKEY:s3cr3t@bucket/t", "s3://AKIAKEY:s3/cr3t@bucket/t", "nowhere://AKIAKEY:s3cr3t@bucket/t"]
+    {
+        let (output, reports) = reports_of_a_failure(folder.path(), &["expire-snapshots", table, "--dry-run"]);
+        let shown = format!("{}://***@bucket/t", table.split_once(':').unwrap().0);
+        for text in reports.iter().map(String::as_str).chain([text(&output.stderr), text(&output.stdout)]) {
+            assert!(!["AKIA", "cr3t"].iter().any(|secret| text.contains(secret)), "{table}: {text}");
+        }
+        assert!(reports.iter().all(|report| report.contains(&shown)), "{shown}: {reports:?}");
+    }
+}
+
+/// Everything in Unicode's categories of control characters, format characters, and separators of lines and paragraphs, but NUL,
+/// which no argument can have.
+const UNSEEN: &str = r#"
+import sys, unicodedata
+unseen = [chr(c) for c in range(1, 0x110000) if unicodedata.category(chr(c)) in ("Cc", "Cf", "Zl", "Zp")]
+sys.stdout.buffer.write("".join(unseen).encode())
+"#;
+
+#[test]
+fn nothing_that_unicode_calls_invisible_is_in_a_report() {
+    if !python_has(&["unicodedata"]) {
+        return;
+    }
+    let found = Command::new(python()).args(["-c", UNSEEN]).output().unwrap();
+    let unseen = text(&found.stdout);
+    assert!(unseen.chars().count() > 200 && unseen.contains('\u{61c}') && unseen.contains('\u{e0041}'));
+    let (folder, table) = (tempfile::tempdir().unwrap(), format!("/no/such/{unseen}/table"));
+    let (_, reports) = reports_of_a_failure(folder.path(), &["expire-snapshots", &table, "--dry-run"]);
+    for report in &reports {
+        let hidden: Vec<char> = report.chars().filter(|c| *c != '\n' && unseen.contains(*c)).collect();
+        assert!(hidden.is_empty() && report.contains("e0041"), "{hidden:?}");
+    }
+}
+
 #[test]
 fn where_no_report_can_be_written_nothing_is_run() {
     let folder = tempfile::tempdir().unwrap();
@@ -423,6 +541,7 @@ fn where_no_report_can_be_written_nothing_is_run() {
     for (report, says) in [
         ("report.pdf", ".html"),
         ("report", ".md"),
+        ("report.html/", "a report is a file"),
         ("/no/such/folder/report.html", "the report /no/such/folder/report.html can't be written"),
     ] {
         let output = with_report(Path::new(report), &["expire-snapshots", written.folder.to_str().unwrap(), "--yes"]);

@@ -9,6 +9,8 @@ use futures::{Stream, StreamExt};
 use iceberg_maintenance::{Progress, RunStage};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::visible::{visible, without_secrets};
+
 /// How often it is drawn.
 pub(crate) const EVERY: Duration = Duration::from_millis(100);
 
@@ -53,6 +55,7 @@ impl Display {
 
     /// Prints a message to standard error.
     pub(crate) fn say(&self, text: &str) {
+        let text = without_secrets(text);
         // A message that nobody can read is no reason to stop.
         let print = || drop(writeln!(std::io::stderr(), "{text}"));
         match &*self.bar() {
@@ -101,7 +104,7 @@ fn run(progress: &Progress) -> String {
     if !progress.table.is_empty() {
         // A name is no place for what moves a terminal's cursor.
         text.push(' ');
-        text.extend(progress.table.chars().map(|c| if c.is_control() { '?' } else { c }));
+        text.push_str(&visible(&progress.table));
     }
     text
 }
@@ -177,9 +180,9 @@ mod tests {
     #[test]
     fn a_catalog_shows_which_of_its_tables_it_is_at_and_no_name_moves_the_cursor() {
         let third = progress(RunStage::Listing, |run| {
-            (run.tables.done, run.tables.known, run.table) = (3, 17, "lake.\u{1b}[2Jt".into());
+            (run.tables.done, run.tables.known, run.table) = (3, 17, "lake.\u{1b}[2J\u{202e}t".into());
         });
-        assert_eq!(run(&third), "expire_snapshots 3/17 lake.?[2Jt");
+        assert_eq!(run(&third), "expire_snapshots 3/17 lake.\\u{1b}[2J\\u{202e}t");
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use datafusion::error::DataFusionError;
 
+use crate::visible::without_secrets;
+
 /// The exit code of a process that Ctrl-C ended, as shells count it.
 pub(crate) const INTERRUPTED: u8 = 130;
 
@@ -71,7 +73,7 @@ impl Failure {
     /// Prints the message to standard error.
     pub(crate) fn print(&self) {
         // There is nowhere left to report a failure to report a failure.
-        let _ = writeln!(std::io::stderr(), "Error: {}", self.message);
+        let _ = writeln!(std::io::stderr(), "Error: {}", without_secrets(&self.message));
     }
 
     pub(crate) fn exit_code(&self) -> ExitCode {

@@ -22,6 +22,7 @@ mod statements;
 mod tables;
 #[cfg(feature = "opentelemetry")]
 mod telemetry;
+mod visible;
 
 use std::io::{IsTerminal, Read};
 use std::path::PathBuf;

@@ -222,7 +222,10 @@ fn run_one(session: &Session, call: &OperationCall) -> Result<(), Failure> {
     if call.procedure == MAINTAIN_CATALOG {
         return ask_for_catalog(session, call);
     }
-    let preview = session.rows(&call.with("dry_run", "true").with("output", "'metrics'").sql())?;
+    let (preview, failure) = session.preview(&call.with("dry_run", "true").with("output", "'metrics'").sql());
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
     show(&preview)?;
     let value = |name| output::metric(&preview, name).unwrap_or(0);
     // Files that wait or move count as such that go.
@@ -260,7 +263,7 @@ fn ask_for_catalog(session: &Session, call: &OperationCall) -> Result<(), Failur
              --concurrency out, or give --yes",
         ));
     }
-    let (preview, failure) = session.rows_and_failure(&call.with("dry_run", "true").sql());
+    let (preview, failure) = session.preview(&call.with("dry_run", "true").sql());
     show(&preview)?;
     match failure {
         Some(failure) if failure.is_partial() => session.say(&format!("Note: {}", failure.message())),

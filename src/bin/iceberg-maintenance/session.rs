@@ -155,37 +155,44 @@ impl Session {
         &self.recorder
     }
 
-    /// Runs one query that may name a table of these rows.
-    pub(crate) fn rows_with(&self, name: &str, rows: RecordBatch, query: &str) -> Result<Vec<RecordBatch>, Failure> {
-        self.context.register_batch(name, rows)?;
-        let outcome = self.rows(query);
-        self.context.deregister_table(name)?;
-        outcome
+    /// What statements run in.
+    pub(crate) fn context(&self) -> &SessionContext {
+        &self.context
     }
 
     /// Runs one statement; all of its rows or an error.
     pub(crate) fn rows(&self, statement: &str) -> Result<Vec<RecordBatch>, Failure> {
-        match self.run(statement) {
+        self.rows_in(&self.context, statement)
+    }
+
+    /// The same in another context of this session.
+    pub(crate) fn rows_in(&self, context: &SessionContext, statement: &str) -> Result<Vec<RecordBatch>, Failure> {
+        match self.run_in(context, statement) {
             Rows { batches, failure: None } => Ok(batches),
             Rows { failure: Some(failure), .. } => Err(failure),
         }
     }
 
-    /// Runs one statement; the rows that came, and how it failed after them.
-    pub(crate) fn rows_and_failure(&self, statement: &str) -> (Vec<RecordBatch>, Option<Failure>) {
+    /// Runs the dry run that a question is asked after; the rows that came, and how it failed after them.
+    pub(crate) fn preview(&self, statement: &str) -> (Vec<RecordBatch>, Option<Failure>) {
         let Rows { batches, failure } = self.run(statement);
+        self.recorder.was_preview();
         (batches, failure)
     }
 
-    /// Runs one statement; Ctrl-C stops it between two batches of deletes.
     fn run(&self, statement: &str) -> Rows {
-        self.recorder.begin();
+        self.run_in(&self.context, statement)
+    }
+
+    /// Runs one statement; Ctrl-C stops it between two batches of deletes.
+    fn run_in(&self, context: &SessionContext, statement: &str) -> Rows {
+        self.recorder.begin(Instant::now());
         let rows = self.runtime.block_on(async {
             let runs = self.maintenance.progress(display::EVERY);
             let running = self.interrupts.statement();
             let mut batches = vec![];
             let outcome = tokio::select! {
-                outcome = self.collect(statement, &mut batches) => Some(outcome),
+                outcome = collect(context, statement, &mut batches) => Some(outcome),
                 () = running.interrupted() => None,
                 never = self.display.follow(self.maintenance.progress(display::EVERY)) => match never {},
             };
@@ -196,20 +203,8 @@ impl Session {
             let endings = std::mem::take(&mut *lock(&self.endings));
             Rows { batches: vec![], failure: Some(Failure::interrupted(&endings)) }
         });
-        self.recorder.rows(&rows.batches);
+        self.recorder.end(&rows.batches, Instant::now());
         rows
-    }
-
-    /// Adds the rows to the batches, at least one, which may be empty. Rows that came before an error are kept.
-    async fn collect(&self, statement: &str, batches: &mut Vec<RecordBatch>) -> Result<(), DataFusionError> {
-        let mut stream = self.context.maintenance_sql(statement).await?.execute_stream().await?;
-        while let Some(batch) = stream.try_next().await? {
-            batches.push(batch);
-        }
-        if batches.is_empty() {
-            batches.push(RecordBatch::new_empty(stream.schema()));
-        }
-        Ok(())
     }
 }
 
@@ -233,6 +228,22 @@ async fn settle(mut runs: impl Stream<Item = Progress> + Unpin) {
         }
     };
     let _ = tokio::time::timeout(GRACE, over).await;
+}
+
+/// Adds the rows to the batches, at least one, which may be empty. Rows that came before an error are kept.
+async fn collect(
+    context: &SessionContext,
+    statement: &str,
+    batches: &mut Vec<RecordBatch>,
+) -> Result<(), DataFusionError> {
+    let mut stream = context.maintenance_sql(statement).await?.execute_stream().await?;
+    while let Some(batch) = stream.try_next().await? {
+        batches.push(batch);
+    }
+    if batches.is_empty() {
+        batches.push(RecordBatch::new_empty(stream.schema()));
+    }
+    Ok(())
 }
 
 /// What a statement returned, and how it failed after that.

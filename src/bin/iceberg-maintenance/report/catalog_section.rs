@@ -7,10 +7,11 @@ use maud::{Markup, html};
 use super::catalog::{CatalogRows, TableLine, number};
 use super::charts::{Words, bars, bytes, count, legend, whole};
 use super::data::Share;
-use super::format::{duration, visible};
+use super::format::duration;
 use super::html::name;
 use super::run::Sum;
 use super::tables::{Head, and_more, table};
+use crate::visible::visible;
 
 /// How many tables are listed, and how many have a bar.
 const MOST_TABLES: usize = 1_000;

@@ -8,37 +8,32 @@ use super::catalog::CatalogRows;
 use super::format::{counted, grouped, human_bytes};
 use super::reads::{LiveFiles, Partitions, Snapshots};
 use super::run::{Age, Run, Sum};
+use crate::failure::Failure;
 
 /// How it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
     /// Everything was done.
     Done,
-    /// A dry run: nothing was changed.
+    /// All of a dry run.
     DryRun,
     /// The dry run was shown, and the real run was not agreed to.
     NotConfirmed,
-    /// Done but for a part of it.
+    /// Done but for a part of it, or a dry run of a part.
     Incomplete,
     /// Nothing is known but the error.
     Failed,
 }
 
 impl Ending {
-    /// The word on the badge, and a sign that is told apart without colour.
-    pub(super) fn badge(self) -> (&'static str, &'static str) {
-        match self {
-            Ending::Done => ("✓", "Done"),
-            Ending::DryRun => ("○", "Dry run"),
-            Ending::NotConfirmed => ("○", "Not confirmed"),
-            Ending::Incomplete => ("!", "Incomplete"),
-            Ending::Failed => ("✕", "Failed"),
+    pub(super) fn of(outcome: &Result<(), Failure>, is_preview: bool, has_result: bool) -> Self {
+        match outcome {
+            Ok(()) if is_preview => Ending::DryRun,
+            Ok(()) => Ending::Done,
+            Err(failure) if failure.is_refusal() => Ending::NotConfirmed,
+            Err(_) if has_result => Ending::Incomplete,
+            Err(_) => Ending::Failed,
         }
-    }
-
-    /// True where nothing was changed.
-    pub(super) fn is_preview(self) -> bool {
-        matches!(self, Ending::DryRun | Ending::NotConfirmed)
     }
 }
 
@@ -50,6 +45,8 @@ pub(super) struct Page {
     /// The table or catalog as the caller named it.
     pub subject: String,
     pub ending: Ending,
+    /// True where nothing was changed: what is told is a dry run's, however that ended.
+    pub is_preview: bool,
     /// When it began, ms since the epoch.
     pub began_ms: i64,
     pub elapsed_ms: u64,
@@ -192,6 +189,18 @@ fn by_age(run: &Run, reads: LiveReads<'_>, snapshots: &Snapshots, now_ms: i64) -
 }
 
 impl Page {
+    /// The word on the badge, and a sign that is told apart without colour.
+    pub(super) fn badge(&self) -> (&'static str, &'static str) {
+        match self.ending {
+            Ending::Done => ("✓", "Done"),
+            Ending::DryRun => ("○", "Dry run"),
+            Ending::NotConfirmed => ("○", "Not confirmed"),
+            Ending::Incomplete if self.is_preview => ("!", "Incomplete dry run"),
+            Ending::Incomplete => ("!", "Incomplete"),
+            Ending::Failed => ("✕", "Failed"),
+        }
+    }
+
     /// The report's own table name, or how the caller named it.
     pub(super) fn table(&self) -> &str {
         self.run.as_ref().map_or(&self.subject, |run| &run.table)
@@ -207,7 +216,7 @@ impl Page {
     /// What happened, in a sentence or two.
     pub(super) fn summary(&self) -> String {
         if let Some(catalog) = &self.catalog {
-            return catalog.summary(self.ending.is_preview());
+            return catalog.summary(self.is_preview);
         }
         let Some(run) = &self.run else {
             return "The operation ended without a result.".into();

@@ -79,7 +79,7 @@ fn of_expiry(page: &Page, run: &Run) -> Vec<Figure> {
         freed(page, run),
         count(labels[1], m.removed_refs_count).noted(format!("of {}", grouped(run.refs.len() as u64))),
     ];
-    figures.extend(that_stay(run));
+    figures.extend(left(run));
     figures.extend(failed(run));
     figures
 }
@@ -94,7 +94,7 @@ fn of_orphans(page: &Page, run: &Run) -> Vec<Figure> {
             .noted(format!("looked up in {}", counted(m.active_files_count, "live file", "live files"))),
         count("Left alone", left_alone(run)).noted((left_alone(run) > 0).then(|| "see the reasons below".to_string())),
     ];
-    figures.extend(that_stay(run));
+    figures.extend(left(run));
     figures.extend(failed(run));
     figures
 }
@@ -103,7 +103,7 @@ fn of_files(page: &Page, run: &Run) -> Vec<Figure> {
     let mut figures = vec![files_gone(run), freed(page, run)];
     figures
         .extend((run.metrics.returned_files_count > 0).then(|| count("Moved back", run.metrics.returned_files_count)));
-    figures.extend(that_stay(run));
+    figures.extend(left(run));
     figures.push(count("Left alone", left_alone(run)));
     figures.extend(failed(run));
     figures
@@ -138,8 +138,8 @@ fn failed(run: &Run) -> Option<Figure> {
     (failed > 0 || !run.metrics.dry_run).then_some(figure)
 }
 
-/// Files that nothing needs and that are still there, where there are any.
-fn that_stay(run: &Run) -> Vec<Figure> {
+/// Files that are not needed any more but still there by intent, where there are any.
+fn left(run: &Run) -> Vec<Figure> {
     let m = &run.metrics;
     let moved = if m.dry_run { "To quarantine" } else { "In quarantine" };
     let sized = |bytes| Some(human_bytes(bytes));
@@ -152,16 +152,20 @@ fn that_stay(run: &Run) -> Vec<Figure> {
 }
 
 /// Files that the run looked at and left alone.
-pub(super) fn left_alone(run: &Run) -> u64 {
+fn left_alone(run: &Run) -> u64 {
+    left_alone_because(run).iter().map(|(_, count)| *count).fold(0, u64::saturating_add)
+}
+
+/// The metrics that count files which were left alone, each for another reason, where they count any.
+pub(super) fn left_alone_because(run: &Run) -> Vec<(&'static str, u64)> {
     let skipped = |name: &str| name.starts_with("skipped_") && name.ends_with("_count") && !name.contains("metadata");
-    let rows = run.metrics.rows();
-    rows.iter().filter(|(name, _)| skipped(name)).map(|(_, value)| value.unsigned_abs()).fold(0, u64::saturating_add)
+    let rows = run.metrics.rows().into_iter().map(|(name, value)| (name, value.unsigned_abs()));
+    rows.filter(|(name, count)| skipped(name) && *count > 0).collect()
 }
 
 fn of_catalog(page: &Page) -> Vec<Figure> {
     let Some(rows) = &page.catalog else { return vec![] };
-    let preview = page.ending.is_preview();
-    let labels = match preview {
+    let labels = match page.is_preview {
         true => ["Tables planned", "Snapshots to expire", "Files to delete", "To be freed"],
         false => ["Tables done", "Snapshots expired", "Files deleted", "Freed"],
     };

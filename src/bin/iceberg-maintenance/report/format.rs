@@ -1,6 +1,4 @@
-//! Numbers, sizes, times and names as people read them.
-
-use std::fmt::Write;
+//! Numbers, sizes and times as people read them.
 
 use chrono::DateTime;
 
@@ -81,21 +79,6 @@ pub(super) fn percent(part: u64, whole: u64) -> Option<String> {
     Some(if percent < 1.0 { "less than 1 %".into() } else { format!("{percent:.0} %") })
 }
 
-/// A text of somebody else's in one line, in which everything can be seen: control characters, and those that turn the
-/// direction of what follows, are written out.
-pub(super) fn visible(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        let turns =
-            matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
-        match c.is_control() || turns {
-            true => _ = write!(shown, "{}", c.escape_default()),
-            false => shown.push(c),
-        }
-    }
-    shown
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,10 +115,5 @@ mod tests {
         }
         assert_eq!([percent(1, 0), percent(0, 5)], [None, None]);
         assert_eq!([percent(1, 1_000), percent(5, 5)].map(Option::unwrap), ["less than 1 %", "100 %"]);
-    }
-
-    #[test]
-    fn nothing_in_a_name_can_hide() {
-        assert_eq!(visible("tab\there\nand \u{202e}gpj.exe é"), "tab\\there\\nand \\u{202e}gpj.exe é");
     }
 }

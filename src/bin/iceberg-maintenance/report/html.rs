@@ -6,8 +6,9 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::charts::{at, patterns};
 use super::data::{Ending, Page};
 use super::figures::{self, Figure};
-use super::format::{duration, grouped, visible};
+use super::format::{duration, grouped};
 use super::sections;
+use crate::visible::visible;
 
 const STYLE: &str = include_str!("style.css");
 
@@ -16,7 +17,7 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// The whole page.
 pub(super) fn page(page: &Page) -> String {
-    let (_, state) = page.ending.badge();
+    let (_, state) = page.badge();
     let markup = html! {
         (DOCTYPE)
         html lang="en" {
@@ -46,7 +47,7 @@ pub(super) fn page(page: &Page) -> String {
 }
 
 fn header(page: &Page) -> Markup {
-    let (sign, state) = page.ending.badge();
+    let (sign, state) = page.badge();
     let class = match page.ending {
         Ending::Done => "badge done",
         Ending::DryRun | Ending::NotConfirmed => "badge preview",
@@ -64,7 +65,7 @@ fn header(page: &Page) -> Markup {
             dl class="meta" {
                 div { dt { "Began" } dd { (at(page.began_ms)) } }
                 div { dt { "Took" } dd { (took(page.elapsed_ms)) } }
-                div { dt { "Mode" } dd { (mode(page.ending)) } }
+                div { dt { "Mode" } dd { (mode(page)) } }
                 div { dt { "Tool" } dd { "iceberg-maintenance " (env!("CARGO_PKG_VERSION")) } }
             }
         }
@@ -75,12 +76,12 @@ fn took(ms: u64) -> Markup {
     html! { data value=(ms) title=(format!("{} ms", grouped(ms))) { (duration(ms)) } }
 }
 
-fn mode(ending: Ending) -> &'static str {
-    match ending {
-        Ending::DryRun => "Dry run: nothing was changed",
+fn mode(page: &Page) -> &'static str {
+    match page.ending {
         Ending::NotConfirmed => "Dry run: the question was answered with no, nothing was changed",
+        _ if page.is_preview => "Dry run: nothing was changed",
         Ending::Failed => "Ended with an error",
-        Ending::Done | Ending::Incomplete => "Real run",
+        Ending::DryRun | Ending::Done | Ending::Incomplete => "Real run",
     }
 }
 
@@ -88,7 +89,7 @@ fn error(page: &Page) -> Markup {
     let Some(error) = page.error.as_ref().filter(|_| page.ending != Ending::NotConfirmed) else { return html! {} };
     html! {
         section class="error" role="alert" {
-            h2 { @if page.ending == Ending::Failed { "The error" } @else { "Not everything was done" } }
+            h2 { @if page.ending == Ending::Failed || page.is_preview { "The error" } @else { "Not everything was done" } }
             p class="message" { (visible(error)) }
         }
     }

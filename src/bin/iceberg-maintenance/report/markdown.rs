@@ -10,9 +10,10 @@ use iceberg_maintenance::report::FileKind;
 use super::catalog::{CatalogRows, number};
 use super::data::{Ending, Page, Share, kind_name};
 use super::figures::{self, Value};
-use super::format::{counted, duration, grouped, human_bytes, time, visible};
+use super::format::{counted, duration, grouped, human_bytes, time};
 use super::run::Run;
 use super::{has_timeline, reads};
+use crate::visible::visible;
 
 /// How many rows a table has at most.
 const MOST_ROWS: usize = 15;
@@ -26,7 +27,7 @@ pub(super) fn text(page: &Page) -> String {
     }
     figure_table(&mut out, page);
     if let Some(rows) = &page.catalog {
-        catalog(&mut out, rows);
+        catalog(&mut out, rows, page.is_preview);
     }
     if let Some(run) = &page.run {
         failures(&mut out, run);
@@ -62,7 +63,7 @@ fn code(text: &str) -> String {
 }
 
 fn heading(out: &mut String, page: &Page) {
-    let (_, state) = page.ending.badge();
+    let (_, state) = page.badge();
     _ = writeln!(out, "## {}: {}\n", page.title(), state.to_lowercase());
     _ = writeln!(out, "{}\n", code(page.table()));
     _ = writeln!(out, "{}\n", page.summary());
@@ -167,7 +168,7 @@ fn largest(out: &mut String, partitions: &reads::Partitions) {
     _ = writeln!(out, "In all {all} with {bytes} of data files in the current snapshot.\n");
 }
 
-fn catalog(out: &mut String, rows: &CatalogRows) {
+fn catalog(out: &mut String, rows: &CatalogRows, is_preview: bool) {
     _ = writeln!(out, "### Tables\n");
     // What somebody must look into comes first.
     let (failed, others): (Vec<_>, Vec<_>) = rows.tables.iter().partition(|table| table.status == "failed");
@@ -184,7 +185,8 @@ fn catalog(out: &mut String, rows: &CatalogRows) {
             why,
         ]
     });
-    let heads = ["Table", "Status", "#Snapshots", "#Files", "#Freed", "Why"];
+    let freed = if is_preview { "#To be freed" } else { "#Freed" };
+    let heads = ["Table", "Status", "#Snapshots", "#Files", freed, "Why"];
     table(out, &heads, rows.collect(), ("table", "tables"));
 }
 

@@ -12,14 +12,13 @@ mod figures;
 mod format;
 mod html;
 mod markdown;
+mod read_context;
 mod reads;
 mod run;
 mod sections;
 mod tables;
 mod target;
 mod timeline;
-
-use std::time::Instant;
 
 use datafusion::arrow::array::RecordBatch;
 use iceberg_maintenance::report::Operation;
@@ -56,12 +55,16 @@ pub(crate) fn around(
 ) -> Result<(), Failure> {
     let targets = files.iter().map(ReportFile::open).collect::<Result<Vec<Target>, Failure>>()?;
     let before = Before::read(session, subject)?;
-    let (began, began_ms) = (Instant::now(), SystemClock.now_ms());
-    session.recorder().start(began_ms);
+    let began_ms = SystemClock.now_ms();
+    // A catalog's page has no room for the runs of its tables.
+    session.recorder().start(began_ms, !subject.is_catalog);
     let outcome = work();
-    let elapsed_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let mut page = page(subject, session.recorder().finish(), &outcome, began_ms, elapsed_ms);
-    before.complete(&mut page, session, subject);
+    let mut page = page(subject, session.recorder().finish(), &outcome, began_ms);
+    if outcome.as_ref().is_err_and(Failure::is_interruption) {
+        before.leave_out(&mut page, "it was interrupted");
+    } else {
+        before.complete(&mut page, session, subject);
+    }
     let unwritten: Vec<String> = targets.into_iter().filter_map(|target| write(target, &page).err()).collect();
     with_unwritten(outcome, &unwritten)
 }
@@ -126,7 +129,16 @@ impl Before {
         Ok(before)
     }
 
-    /// Adds to the page what is read before and after.
+    /// Adds to the page what was read before, and that nothing is read after an interruption.
+    fn leave_out(self, page: &mut Page, why: &str) {
+        page.snapshots = self.snapshots;
+        if page.run.is_some() {
+            page.missing = self.missing;
+            page.missing.push(format!("What is stored was not read: {why}"));
+        }
+    }
+
+    /// Adds to the page what is read before and after. An interruption ends the reading.
     fn complete(self, page: &mut Page, session: &Session, subject: Subject<'_>) {
         page.snapshots = self.snapshots;
         let Some(run) = page.run.as_ref().filter(|_| !subject.is_catalog) else { return };
@@ -136,7 +148,12 @@ impl Before {
                 let reads = LiveReads { before: self.files.as_deref(), after: &after };
                 page.storage = Some(Storage::of(run, reads, &page.snapshots, page.began_ms));
             }
-            Err(failure) => page.missing.push(format!("What is stored could not be read: {}", failure.message())),
+            Err(failure) => {
+                page.missing.push(format!("What is stored could not be read: {}", failure.message()));
+                if failure.is_interruption() {
+                    return;
+                }
+            }
         }
         match reads::partitions(session, subject.name) {
             Ok(partitions) => page.partitions = partitions,
@@ -146,26 +163,20 @@ impl Before {
 }
 
 /// The page as far as the run itself tells.
-fn page(subject: Subject<'_>, seen: Recording, outcome: &Result<(), Failure>, began_ms: i64, elapsed_ms: u64) -> Page {
-    let Recording { run, notices, rows } = seen;
+fn page(subject: Subject<'_>, seen: Recording, outcome: &Result<(), Failure>, began_ms: i64) -> Page {
+    let Recording { run, notices, rows, is_preview, elapsed } = seen;
     let (catalog, unreadable) = match subject.is_catalog.then(|| CatalogRows::of(&rows)) {
         Some(Ok(catalog)) if has_columns(&rows) => (Some(catalog), None),
         Some(Err(failure)) => (None, Some(failure.message().to_string())),
         _ => (None, None),
     };
-    let run = run.filter(|_| !subject.is_catalog);
-    let is_dry = run.as_ref().map_or(subject.dry_run, |run| run.metrics.dry_run);
-    let ending = match outcome {
-        Ok(()) if is_dry => Ending::DryRun,
-        Ok(()) => Ending::Done,
-        Err(failure) if failure.is_refusal() => Ending::NotConfirmed,
-        Err(_) if run.is_some() || catalog.is_some() => Ending::Incomplete,
-        Err(_) => Ending::Failed,
-    };
+    let is_preview = run.as_ref().map_or(subject.dry_run || is_preview, |run| run.metrics.dry_run);
+    let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
     Page {
         procedure: subject.procedure,
         subject: subject.name.to_string(),
-        ending,
+        ending: Ending::of(outcome, is_preview, run.is_some() || catalog.is_some()),
+        is_preview,
         began_ms,
         elapsed_ms: run.as_ref().map_or(elapsed_ms, |run| run.metrics.elapsed_ms),
         error: outcome.as_ref().err().map(|failure| failure.message().to_string()),

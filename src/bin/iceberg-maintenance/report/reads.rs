@@ -1,14 +1,17 @@
 //! What a page shows besides the run's own report: read by SQL from the metadata tables, in the same session.
 //!
-//! What could be much (files) is summed up by the query engine, which can use the disk for it; here only sums arrive.
+//! What could be much (files) is summed up by the query engine, which uses the disk where memory is short; here only sums
+//! arrive.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray, StructArray};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, LargeStringArray, RecordBatch, StructArray};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, Int64Type, TimeUnit, TimestampMillisecondType};
+use datafusion::arrow::datatypes::{DataType, Field, Int64Type, TimeUnit, TimestampMillisecondType};
 use datafusion::arrow::util::display::array_value_to_string;
 
+use super::read_context::{self, PLANNED};
 use super::run::Sum;
 use crate::failure::Failure;
 use crate::operations::quoted;
@@ -16,9 +19,6 @@ use crate::session::Session;
 
 /// How many partitions a page shows.
 const MOST_PARTITIONS: usize = 10;
-
-/// The table that has the paths of a plan while it is joined.
-const PLANNED: &str = "report_planned_files";
 
 /// When snapshots were made, ms since the epoch, and by which operation.
 pub(super) type Snapshots = HashMap<i64, (i64, Option<String>)>;
@@ -55,7 +55,7 @@ pub(super) struct Partition {
 pub(super) fn snapshots(session: &Session, table: &str) -> Result<Snapshots, Failure> {
     let sql = format!("SELECT snapshot_id, committed_at, operation FROM iceberg_snapshots({})", quoted(table));
     let mut found = Snapshots::new();
-    for batch in session.rows(&sql)? {
+    for batch in rows(session, &sql)? {
         let (ids, operations) = (longs(&batch, 0)?, texts(&batch, 2)?);
         let times = converted(&batch, 1, &DataType::Timestamp(TimeUnit::Millisecond, None))?;
         let times = times.as_primitive::<TimestampMillisecondType>();
@@ -73,11 +73,11 @@ pub(super) fn snapshots(session: &Session, table: &str) -> Result<Snapshots, Fai
 pub(super) fn live_files(
     session: &Session,
     table: &str,
-    planned: Option<&StringArray>,
+    planned: Option<&LargeStringArray>,
 ) -> Result<Vec<LiveFiles>, Failure> {
-    let planned = planned.cloned().unwrap_or_else(|| StringArray::from_iter_values(std::iter::empty::<&str>()));
-    let rows = RecordBatch::try_from_iter([("path", std::sync::Arc::new(planned) as ArrayRef)]);
-    let batches = session.rows_with(PLANNED, rows.map_err(unreadable)?, &live_files_sql(table))?;
+    let planned = planned.filter(|paths| !paths.is_empty());
+    let context = read_context::of(session.context(), planned)?;
+    let batches = session.rows_in(&context, &live_files_sql(table, planned.is_some()))?;
     let mut found = vec![];
     for batch in batches {
         let (kinds, added_by) = (texts(&batch, 0)?, longs(&batch, 1)?);
@@ -93,21 +93,28 @@ pub(super) fn live_files(
     Ok(found)
 }
 
-fn live_files_sql(table: &str) -> String {
+/// What is planned is one more group of rows with the same paths, not a join: grouping can use the disk.
+fn live_files_sql(table: &str, any_planned: bool) -> String {
     let table = quoted(table);
+    let planned = match any_planned {
+        true => format!("UNION ALL SELECT path, NULL, NULL, NULL, 1 FROM {PLANNED}"),
+        false => String::new(),
+    };
     format!(
         "WITH named AS (
            SELECT data_file['file_path'] AS path, data_file['file_size_in_bytes'] AS bytes, snapshot_id AS added_by,
              CASE WHEN data_file['content'] = 0 THEN 'DATA' WHEN data_file['content'] = 2 THEN 'EQUALITY_DELETES'
                WHEN lower(data_file['file_format']) = 'puffin' THEN 'DELETION_VECTOR'
-               ELSE 'POSITION_DELETES' END AS kind
+               ELSE 'POSITION_DELETES' END AS kind, 0 AS planned
            FROM iceberg_all_entries({table}) WHERE status <> 2
            UNION ALL
-           SELECT path, length, added_snapshot_id, 'MANIFEST' FROM iceberg_all_manifests({table})),
+           SELECT path, length, added_snapshot_id, 'MANIFEST', 0 FROM iceberg_all_manifests({table})
+           {planned}),
          files AS (
-           SELECT path, max(kind) AS kind, min(added_by) AS added_by, max(bytes) AS bytes FROM named GROUP BY path)
-         SELECT kind, added_by, p.path IS NOT NULL AS is_planned, count(*), CAST(sum(bytes) AS BIGINT)
-         FROM files f LEFT JOIN {PLANNED} p ON f.path = p.path GROUP BY 1, 2, 3"
+           SELECT max(kind) AS kind, min(added_by) AS added_by, max(bytes) AS bytes, max(planned) AS planned
+           FROM named GROUP BY path)
+         SELECT kind, added_by, planned = 1 AS is_planned, count(*), CAST(sum(bytes) AS BIGINT)
+         FROM files WHERE kind IS NOT NULL GROUP BY 1, 2, 3"
     )
 }
 
@@ -116,12 +123,12 @@ pub(super) fn partitions(session: &Session, table: &str) -> Result<Option<Partit
     let of = format!("FROM iceberg_partitions({})", quoted(table));
     let bytes = "total_data_file_size_in_bytes";
     let largest =
-        session.rows(&format!("SELECT * {of} ORDER BY {bytes} DESC, file_count DESC LIMIT {MOST_PARTITIONS}"))?;
+        rows(session, &format!("SELECT * {of} ORDER BY {bytes} DESC, file_count DESC LIMIT {MOST_PARTITIONS}"))?;
     if !largest.iter().any(|batch| batch.num_rows() > 0 && batch.column_by_name("partition").is_some()) {
         return Ok(None);
     }
     let sums = format!("SELECT count(*), CAST(sum(file_count) AS BIGINT), CAST(sum({bytes}) AS BIGINT) {of}");
-    let sums = session.rows(&sums)?;
+    let sums = rows(session, &sums)?;
     let sums = sums.first().filter(|batch| batch.num_rows() == 1).ok_or_else(|| unreadable("no sums"))?;
     let sum = |column| longs(sums, column).map(|values| unsigned(values[0]));
     let mut partitions = Partitions { largest: vec![], count: sum(0)?, total: Sum::of(sum(1)?, sum(2)?) };
@@ -148,7 +155,7 @@ pub(super) fn partitions(session: &Session, table: &str) -> Result<Option<Partit
 /// another has a value.
 fn partition_name(partitions: &StructArray, row: usize) -> String {
     let fields = partitions.fields().iter().zip(partitions.columns());
-    let named = |(field, values): (&std::sync::Arc<datafusion::arrow::datatypes::Field>, &ArrayRef)| {
+    let named = |(field, values): (&Arc<Field>, &ArrayRef)| {
         let value = array_value_to_string(values, row).unwrap_or_else(|_| "?".into());
         (values.is_valid(row), format!("{} = {}", field.name(), if values.is_valid(row) { &value } else { "null" }))
     };
@@ -156,6 +163,11 @@ fn partition_name(partitions: &StructArray, row: usize) -> String {
     let any = all.iter().any(|(is_valid, _)| *is_valid);
     let shown = all.into_iter().filter(|(is_valid, _)| *is_valid || !any).map(|(_, text)| text);
     shown.collect::<Vec<_>>().join(", ")
+}
+
+/// The rows of a query that needs nothing besides the table.
+fn rows(session: &Session, sql: &str) -> Result<Vec<RecordBatch>, Failure> {
+    session.rows_in(&read_context::of(session.context(), None)?, sql)
 }
 
 fn unsigned(value: Option<i64>) -> u64 {

@@ -3,8 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use datafusion::arrow::array::{RecordBatch, StringArray};
+use datafusion::arrow::array::{LargeStringArray, RecordBatch};
 use iceberg_maintenance::report::{FileKind, FileOutcome, FileStatus, Metrics, Operation, Report, SkipReason};
 use iceberg_maintenance::retention::{RefDecision, SnapshotDecision};
 use iceberg_maintenance::table::RefKind;
@@ -130,8 +131,8 @@ pub(super) struct Run {
     pub spared: FileList,
     /// How many files were left alone for which reason.
     pub spared_because: BTreeMap<String, Sum>,
-    /// The paths of what no snapshot needs after an expiry of which this is a dry run.
-    pub planned: Option<StringArray>,
+    /// The paths of what no snapshot needs after an expiry of which this is a dry run. All of them may be more than 2 GiB.
+    pub planned: Option<LargeStringArray>,
 }
 
 impl Run {
@@ -156,7 +157,7 @@ impl Run {
             // Also what would wait or be moved: no snapshot that stays needs it. What is needed after all is not the plan's.
             let again = FileStatus::Spared(SkipReason::LiveAgain);
             let planned = report.files.iter().filter(|file| file.status != again);
-            run.planned = Some(StringArray::from_iter_values(planned.map(|file| &file.path)));
+            run.planned = Some(LargeStringArray::from_iter_values(planned.map(|file| &file.path)));
         }
         run
     }
@@ -200,6 +201,10 @@ pub(super) struct Recording {
     pub run: Option<Run>,
     pub notices: Vec<String>,
     pub rows: Vec<RecordBatch>,
+    /// It was the dry run that a question is asked after.
+    pub is_preview: bool,
+    /// How long the statement took.
+    pub elapsed: Duration,
 }
 
 /// Records what statements do, while somebody wants to know.
@@ -210,13 +215,17 @@ pub(crate) struct Recorder(Arc<Mutex<State>>);
 struct State {
     /// What "now" is to ages; `None` while nobody wants to know.
     now_ms: Option<i64>,
+    /// True where the runs of the statement are to be folded.
+    wants_runs: bool,
+    /// When the statement began.
+    began: Option<Instant>,
     recording: Recording,
 }
 
 impl Recorder {
-    /// Records from now on.
-    pub(super) fn start(&self, now_ms: i64) {
-        *self.state() = State { now_ms: Some(now_ms), ..Default::default() };
+    /// Records from now on; `wants_runs`: also what each run did.
+    pub(super) fn start(&self, now_ms: i64, wants_runs: bool) {
+        *self.state() = State { now_ms: Some(now_ms), wants_runs, ..Default::default() };
     }
 
     /// Ends recording: what was seen of the last statement.
@@ -225,13 +234,18 @@ impl Recorder {
     }
 
     /// A statement begins: what was seen of the one before is forgotten.
-    pub(crate) fn begin(&self) {
-        self.state().recording = Recording::default();
+    pub(crate) fn begin(&self, at: Instant) {
+        let mut state = self.state();
+        (state.recording, state.began) = (Recording::default(), Some(at));
     }
 
     /// A run came to its end.
     pub(crate) fn report(&self, report: &Report) {
-        let Some(now_ms) = self.state().now_ms else { return };
+        let (now_ms, wants_runs) = {
+            let state = self.state();
+            (state.now_ms, state.wants_runs)
+        };
+        let Some(now_ms) = now_ms.filter(|_| wants_runs) else { return };
         // Folding a large report takes a while: others are not kept waiting.
         let run = Run::of(report, now_ms);
         self.state().recording.run = Some(run);
@@ -245,12 +259,18 @@ impl Recorder {
         }
     }
 
-    /// The statement returned these rows.
-    pub(crate) fn rows(&self, batches: &[RecordBatch]) {
+    /// The statement came to its end, with these rows.
+    pub(crate) fn end(&self, batches: &[RecordBatch], at: Instant) {
         let mut state = self.state();
         if state.now_ms.is_some() {
+            state.recording.elapsed = state.began.map_or(Duration::ZERO, |began| at.saturating_duration_since(began));
             state.recording.rows = batches.to_vec();
         }
+    }
+
+    /// The statement was the dry run that a question is asked after.
+    pub(crate) fn was_preview(&self) {
+        self.state().recording.is_preview = true;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -287,12 +307,28 @@ mod tests {
     fn nothing_is_recorded_while_nobody_asks_and_only_the_last_statement_counts() {
         let recorder = Recorder::default();
         recorder.notice("before");
-        recorder.start(0);
+        recorder.start(0, true);
         recorder.notice("of the first");
-        recorder.begin();
+        recorder.was_preview();
+        recorder.begin(Instant::now());
         recorder.notice("of the second");
-        assert_eq!(recorder.finish().notices, ["of the second"]);
+        let seen = recorder.finish();
+        assert_eq!((seen.notices, seen.is_preview), (vec!["of the second".to_string()], false));
         recorder.notice("after");
         assert!(recorder.finish().notices.is_empty());
+    }
+
+    #[test]
+    fn a_statement_takes_from_its_begin_to_its_end_whatever_comes_before_and_after() {
+        let (recorder, now) = (Recorder::default(), Instant::now());
+        recorder.start(0, false);
+        let after = |seconds| now + Duration::from_secs(seconds);
+        recorder.begin(now);
+        recorder.end(&[], after(2));
+        // The question is asked, and answered much later.
+        recorder.was_preview();
+        recorder.begin(after(100));
+        recorder.end(&[], after(103));
+        assert_eq!(recorder.finish().elapsed, Duration::from_secs(3));
     }
 }

@@ -1,4 +1,4 @@
-//! The sections of a page about one table, from what the boss asks for to what the operator looks up.
+//! The sections of a page about one table, from what went to what the operator looks up.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,13 +10,14 @@ use maud::{Markup, html};
 
 use super::charts::{Words, at, bars, bytes, change, count, exact_bytes, legend, share_table, whole};
 use super::data::{Page, Share, Storage, kind_name};
-use super::figures::left_alone;
-use super::format::{counted, day, grouped, percent, visible};
+use super::figures::left_alone_because;
+use super::format::{counted, day, grouped, percent};
 use super::html::name;
 use super::reads::Partitions;
 use super::run::{Age, Run, Sum};
 use super::tables::{Head, and_more, decision, files, table};
 use super::{catalog_section, has_timeline, timeline};
+use crate::visible::visible;
 
 /// How many snapshots the table below the timeline has.
 const MOST_SNAPSHOTS: usize = 500;
@@ -27,7 +28,7 @@ const MOST_REFS: usize = 200;
 /// Everything below the figures.
 pub(super) fn all(page: &Page) -> Markup {
     html! {
-        @if let Some(rows) = &page.catalog { (catalog_section::sections(rows, page.ending.is_preview())) }
+        @if let Some(rows) = &page.catalog { (catalog_section::sections(rows, page.is_preview)) }
         @if let Some(run) = &page.run {
             (failures(run))
             @if has_timeline(run) { (snapshots(page, run)) }
@@ -275,15 +276,13 @@ fn heat_cell(sum: Sum, most: u64) -> Markup {
 
 /// What the run left alone, by the rows that count it, and the files that it names.
 fn spared(run: &Run) -> Markup {
-    let is_reason = |name: &str| name.starts_with("skipped_") && !name.contains("metadata");
-    let rows = run.metrics.rows();
-    let reasons = rows.iter().filter(|(name, value)| is_reason(name) && *value > 0);
+    let reasons = left_alone_because(run);
     let counted_rows = html! {
         tbody {
-            @for (name, value) in reasons {
+            @for (name, files) in &reasons {
                 tr {
                     td class="prose" { (meaning(name)) }
-                    td class="number" { (count(value.unsigned_abs())) }
+                    td class="number" { (count(*files)) }
                 }
             }
         }
@@ -301,15 +300,15 @@ fn spared(run: &Run) -> Markup {
     };
     let named = [Head::Text("Why"), Head::Number("Files"), Head::Number("Size")];
     html! {
-        @if left_alone(run) > 0 || run.spared.total > 0 {
+        @if !reasons.is_empty() || run.spared.total > 0 {
             section {
                 h2 { "Left alone" }
-                @if left_alone(run) > 0 { (table("All that was left alone", "counts", &named[..2], counted_rows)) }
+                @if !reasons.is_empty() { (table("All that was left alone", "counts", &named[..2], counted_rows)) }
                 @if run.spared.total > 0 {
-                    (table("Files that no snapshot needs and that stay", "counts", &named, named_rows))
+                    (table("Files that no snapshot needs, still there", "counts", &named, named_rows))
                     details {
                         summary { (counted(run.spared.total, "file", "files")) " by name" }
-                        (files("Files that stay", &run.spared, "Why"))
+                        (files("Files still there", &run.spared, "Why"))
                     }
                 }
             }

@@ -4,9 +4,10 @@ use maud::{Markup, html};
 
 use super::charts::bytes;
 use super::data::kind_name;
-use super::format::{counted, visible};
+use super::format::counted;
 use super::html::name;
 use super::run::FileList;
+use crate::visible::visible;
 
 /// The head of a column.
 #[derive(Debug, Clone, Copy)]

@@ -25,6 +25,10 @@ impl ReportFile {
     /// Reads the value of `--report`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let path = PathBuf::from(text);
+        // What `a.html/` and `a.html/.` name is a folder.
+        if path.file_name().and_then(|name| name.to_str()).is_none_or(|name| !text.ends_with(name)) {
+            return Err("a report is a file, named such as report.html or report.md".into());
+        }
         let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_ascii_lowercase);
         match ending.as_deref() {
             Some("html" | "htm") => Ok(Self { path, kind: Kind::Html }),
@@ -38,7 +42,10 @@ impl ReportFile {
         let unusable =
             |why: String| Failure::new(format!("the report {} can't be written: {why}", self.path.display()));
         // The file behind a link is replaced, not the link.
-        let path = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
+        let path = match self.path.canonicalize() {
+            Ok(path) => path,
+            Err(_) => behind_links(&self.path).ok_or_else(|| unusable("too many links".into()))?,
+        };
         if path.is_dir() {
             return Err(unusable("it is a folder".into()));
         }
@@ -46,19 +53,41 @@ impl ReportFile {
             Some(folder) if folder != Path::new("") => folder,
             _ => Path::new("."),
         };
-        let temporary =
-            readable().prefix(".report-").tempfile_in(folder).map_err(|error| unusable(error.to_string()))?;
+        let temporary = temporary(&path, folder).map_err(|error| unusable(error.to_string()))?;
         Ok(Target { path, kind: self.kind, temporary })
     }
 }
 
-/// Temporary files for the owner alone are no reports: this one gets the rights that any new file does.
-fn readable() -> tempfile::Builder<'static, 'static> {
-    #[allow(unused_mut)]
+/// The file that a link leads to, which need not be there; `None` where the links never end.
+fn behind_links(path: &Path) -> Option<PathBuf> {
+    const MOST_LINKS: usize = 40;
+    let mut path = path.to_path_buf();
+    for _ in 0..MOST_LINKS {
+        let Ok(target) = path.read_link() else { return Some(path) };
+        path = path.parent().unwrap_or(Path::new("")).join(target);
+    }
+    None
+}
+
+/// A file beside the report, with the rights that an earlier report has, or else any new file.
+fn temporary(report: &Path, folder: &Path) -> std::io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();
+    builder.prefix(".report-");
     #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    builder
+    {
+        use std::os::unix::fs::PermissionsExt;
+        // Until it has them, only its owner may read it.
+        if let Ok(earlier) = report.metadata() {
+            let file = builder.tempfile_in(folder)?;
+            let mode = earlier.permissions().mode() & 0o777;
+            file.as_file().set_permissions(PermissionsExt::from_mode(mode))?;
+            return Ok(file);
+        }
+        builder.permissions(PermissionsExt::from_mode(0o666));
+    }
+    #[cfg(not(unix))]
+    let _ = report;
+    builder.tempfile_in(folder)
 }
 
 /// A file that a report will be in. Whatever was there stays until the whole report is written.
@@ -89,8 +118,8 @@ mod tests {
         for (text, expected) in [("a.html", Kind::Html), ("/x/A.HTM", Kind::Html), ("r.v2.md", Kind::Markdown)] {
             assert_eq!(kind(text), Ok(expected));
         }
-        for other in ["", "report", "report.pdf", ".html", "html", "a.html/"] {
-            assert_eq!(kind(other).is_ok(), other == "a.html/", "{other}");
+        for other in ["", "report", "report.pdf", ".html", "html", "a.html/", "a.html//", "a.md/.", "a.md/.."] {
+            assert!(kind(other).is_err(), "{other}");
         }
     }
 
@@ -110,9 +139,55 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         std::fs::create_dir(&path).unwrap();
         assert!(target.write("new").unwrap_err().contains("r.md"), "a folder has taken its place");
-        for wrong in ["no/such/folder/r.md", ""] {
+        #[cfg(unix)]
+        std::os::unix::fs::symlink("l.md", folder.path().join("l.md")).unwrap();
+        for wrong in ["no/such/folder/r.md", "", "l.md"] {
+            #[cfg(not(unix))]
+            if wrong == "l.md" {
+                continue;
+            }
             let file = ReportFile { path: folder.path().join(wrong), kind: Kind::Html };
             assert!(file.open().unwrap_err().message().contains("can't be written"), "{wrong}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_file_behind_a_link_is_written_whether_it_is_there_or_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::create_dir(path("out")).unwrap();
+        for (link, to) in [("a.md", "out/b.md"), ("out/b.md", "c.md"), ("d.md", "a.md")] {
+            std::os::unix::fs::symlink(to, path(link)).unwrap();
+        }
+        for text in ["new", "newer"] {
+            let file = ReportFile::parse(path("d.md").to_str().unwrap()).unwrap();
+            file.open().unwrap().write(text).unwrap();
+            assert_eq!(std::fs::read_to_string(path("out/c.md")).unwrap(), text);
+            assert!(["d.md", "a.md", "out/b.md"].into_iter().all(|link| path(link).is_symlink()));
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn an_earlier_report_s_rights_stay_and_a_new_one_has_those_of_any_new_file() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let mode = |name: &str| path(name).metadata().unwrap().permissions().mode() & 0o777;
+        let write = |name: &str| {
+            let file = ReportFile::parse(path(name).to_str().unwrap()).unwrap();
+            file.open().unwrap().write("new").unwrap();
+        };
+        std::fs::write(path("any"), "").unwrap();
+        write("new.md");
+        assert_eq!(mode("new.md"), mode("any"));
+        for earlier in [0o600, 0o640, 0o666] {
+            std::fs::write(path("old.md"), "old").unwrap();
+            std::fs::set_permissions(path("old.md"), PermissionsExt::from_mode(earlier)).unwrap();
+            write("old.md");
+            assert_eq!((mode("old.md"), std::fs::read_to_string(path("old.md")).unwrap()), (earlier, "new".into()));
         }
     }
 }

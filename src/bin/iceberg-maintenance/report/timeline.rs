@@ -6,8 +6,9 @@ use iceberg_maintenance::retention::{RefDecision, SnapshotDecision};
 use iceberg_maintenance::table::RefKind;
 use maud::{Markup, html};
 
-use super::format::{day, grouped, hour, time, visible};
+use super::format::{day, grouped, hour, time};
 use super::run::Run;
+use crate::visible::visible;
 
 /// How many snapshots have a mark of their own.
 const MOST_MARKS: usize = 60;
