@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 
 use iceberg_maintenance::fixtures::{ContentFile, Fault, History, Ref, Table};
 use iceberg_maintenance::report::FileKind;
 use tempfile::TempDir;
+use url::Url;
 
 use crate::corpus::CASES;
 use crate::corpus::case::{Case, now};
 use crate::support::{Row, Session, disk, literal, python, python_has, unchanged};
+use crate::watched::{Kind, WatchedStore};
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 const BEGIN_MS: i64 = 1_700_000_000_000;
@@ -468,4 +471,53 @@ async fn tables_of_spark_are_measured_as_spark_counted_them() {
         tables += 1;
     }
     assert!(tables >= 3 && compared >= 3 * tables, "{compared} numbers of {tables} tables");
+}
+
+/// What it costs: the metadata and one manifest list, however many snapshots and manifests there are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_cheap_look_reads_the_metadata_and_one_manifest_list() {
+    const LOCATION: &str = "s3://bucket/wh/t";
+    let table = Table { location: Some(LOCATION.into()), last_updated_ms: BEGIN_MS, ..Table::new(2) };
+    let mut history = History::new(table);
+    (1..=20).for_each(|day| _ = history.append(BEGIN_MS + day * DAY_MS, [format!("a{day}")]));
+    let store = WatchedStore::with_table(&history.build()).await;
+    let session = Session::new(Some(NOW_MS));
+    session.context.register_object_store(&Url::parse("s3://bucket").unwrap(), Arc::new(store.clone()));
+    for arguments in ["", ", output => 'recommendations'", ", exact => true"] {
+        store.take_requests();
+        session.run(&format!("SELECT * FROM table_health('{LOCATION}'{arguments})")).await.unwrap();
+        let requests = store.requests();
+        let reads =
+            |of: &dyn Fn(&str) -> bool| requests.iter().filter(|(kind, key)| *kind == Kind::Get && of(key)).count();
+        let manifests = reads(&|key| key.ends_with(".avro") && !key.contains("/snap-"));
+        if arguments.contains("exact") {
+            assert!(manifests >= 20, "{manifests}: what is read is not counted");
+            continue;
+        }
+        assert_eq!(reads(&|key| key.ends_with(".metadata.json")), 1, "{arguments}");
+        assert_eq!(reads(&|key| key.contains("/snap-")), 1, "{arguments}");
+        assert_eq!(manifests, 0, "{arguments}");
+    }
+}
+
+/// Partitions by the thousand, more than the memory pool holds at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn exact_numbers_of_a_large_table_need_little_memory() {
+    let table = Table { last_updated_ms: BEGIN_MS, ..Table::new(2) }.partitioned_by("region");
+    let mut history = History::new(table);
+    history.previous_versions(1);
+    for day in 1..=20 {
+        let file = |n: i32| sized(&format!("d{day}-{n}"), n * 7 % 15_000, MIB + i64::from(n));
+        history.append(BEGIN_MS + day * DAY_MS, (0..1500).map(|n| file(n * 10 + day as i32 % 10)));
+    }
+    let scene = Scene::new(&history.build());
+    for output in ["findings", "recommendations", "histogram"] {
+        let sql = format!("SELECT * FROM table_health({}, exact => true, output => '{output}')", scene.location());
+        let mut rows = vec![];
+        for limit in ["1G", "6M"] {
+            scene.session.run(&format!("SET datafusion.runtime.memory_limit = '{limit}'")).await.unwrap();
+            rows.push(scene.session.rows(&sql).await.unwrap_or_else(|error| panic!("{output} with {limit}: {error}")));
+        }
+        assert!(rows[0] == rows[1], "{output}");
+    }
 }
