@@ -130,8 +130,11 @@ mod tests {
 
     use super::*;
 
+    /// Bounds by column id.
+    type Bounds<'b> = &'b [(i32, &'b [u8])];
+
     /// Files whose six maps all are these, of counts or of bounds.
-    fn files(maps: &[Option<&[(i32, &[u8])]>]) -> StructArray {
+    fn files(maps: &[Option<Bounds<'_>>]) -> StructArray {
         let mut counts = MapBuilder::new(None, Int32Builder::new(), Int64Builder::new());
         let mut bounds = MapBuilder::new(None, Int32Builder::new(), BinaryBuilder::new());
         for map in maps {

@@ -151,6 +151,53 @@ fn without_yes_and_without_a_terminal_nothing_is_deleted() {
     assert_eq!(written.files_on_disk().unwrap(), before);
 }
 
+/// The tool as on a terminal, with this answer typed. Python makes the terminal.
+fn tool_on_a_terminal(arguments: &[&str], answer: &str) -> Output {
+    let program = "import os, pty, sys
+def typed(_):
+    return os.read(0, 1024)
+sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:], stdin_read=typed)))";
+    let mut command = Command::new(python());
+    command.args(["-c", program, env!("CARGO_BIN_EXE_iceberg-maintenance")]).args(arguments);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(answer.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn one_question_is_asked_for_all_tables_of_a_catalog() {
+    if !python_has(&["pty"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let tables = ["db/one", "db/two"].map(|name| table(&folder.path().join(name)));
+    let catalog = format!("lake={}", folder.path().display());
+    let call = ["--catalog", &catalog, "maintain-catalog", "lake", "--retention-threshold", "5d"];
+    let before = tables.each_ref().map(|table| table.files_on_disk().unwrap());
+    let left = || tables.each_ref().map(|table| table.files_on_disk().unwrap());
+    let without_terminal = tool_with(&call, "y\n");
+    assert_eq!(without_terminal.status.code(), Some(2));
+    assert!(stderr(&without_terminal).contains("--yes"), "{}", stderr(&without_terminal));
+    let at_once = tool_on_a_terminal(&[&call[..], &["--concurrency", "2"]].concat(), "y\n");
+    assert!(stdout(&at_once).contains("leave --concurrency out"), "{}", stdout(&at_once));
+    for answer in ["n\n", "\n"] {
+        let output = tool_on_a_terminal(&call, answer);
+        assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
+        assert_eq!(stdout(&output).matches("[y/N]").count(), 1, "{}", stdout(&output));
+        assert!(stdout(&output).contains("not confirmed; nothing was changed"), "{}", stdout(&output));
+    }
+    assert_eq!(left(), before);
+    let output = tool_on_a_terminal(&call, "y\n");
+    assert!(output.status.success(), "{}", stdout(&output));
+    assert_eq!(stdout(&output).matches("[y/N]").count(), 1, "{}", stdout(&output));
+    for files in left() {
+        assert!(!files.contains("data/a.parquet") && !files.contains("data/orphan.parquet"), "{files:?}");
+        assert!(files.contains("data/b.parquet") && files.contains("data/c.parquet"), "{files:?}");
+    }
+    let again = tool_on_a_terminal(&call, "");
+    assert!(again.status.success() && stdout(&again).contains("There is nothing to do."), "{}", stdout(&again));
+}
+
 #[test]
 fn subcommands_do_what_the_statements_do() {
     let folder = tempfile::tempdir().unwrap();

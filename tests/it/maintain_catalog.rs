@@ -322,3 +322,35 @@ async fn a_catalog_that_can_t_list_says_so_and_a_table_in_it_whose_owner_is_unkn
     assert_eq!(error, None);
     unchanged(CALL, &before, &disk(&root)).unwrap();
 }
+
+/// What a table asks for with its properties holds here, too: its files stay until the time that it was promised.
+#[tokio::test]
+async fn tables_with_a_recovery_window_keep_their_files_and_can_be_put_back() {
+    let scene = Scene::new();
+    scene.table("kept", "kept", |history| {
+        history.table_mut().property("maintenance.recovery-window", "7 days");
+    });
+    let (session, _) = scene.session(&[("db", "t", "t"), ("db", "kept", "kept")], |_| {});
+    let before = ["t", "kept"].map(|table| disk(&scene.root.join(table)));
+    let columns = ["table_name", "status", "deleted_snapshots_count", "deleted_files_count", "deferred_files_count"];
+    let (planned, error) = called(&session, &with(CALL, "dry_run => true"), &columns).await;
+    assert_eq!(error, None);
+    let (rows, error) = called(&session, CALL, &columns).await;
+    assert_eq!(error, None);
+    let by_name = |rows: &[String]| rows.iter().cloned().collect::<std::collections::BTreeSet<_>>();
+    let done = planned.iter().map(|row| row.replace(" planned ", " done ")).collect::<Vec<_>>();
+    assert_eq!(by_name(&rows), by_name(&done));
+    assert_eq!(by_name(&rows), by_name(&["own.db.kept done 1 0 4".into(), "own.db.t done 1 3 0".into()]));
+    let gone = |table: usize, name: &str| -> Vec<String> {
+        files(&before[table]).difference(&files(&disk(&scene.root.join(name)))).cloned().collect()
+    };
+    assert_eq!(gone(0, "t").len(), 4);
+    assert_eq!(gone(1, "kept"), Vec::<String>::new());
+    let runs = "SELECT run FROM maintenance_log('own.db.kept') WHERE operation = 'expire_snapshots'";
+    let runs = session.rows(runs).await.unwrap();
+    let restore = format!("CALL system.restore_snapshots(table => 'own.db.kept', run => '{}')", cell(&runs[0], "run"));
+    let restored = session.metrics(&restore).await.unwrap();
+    assert_eq!(restored["restored_snapshots_count"], 1, "{restored:?}");
+    let snapshots = session.rows("SELECT snapshot_id FROM iceberg_snapshots('own.db.kept')").await.unwrap();
+    assert_eq!(snapshots.len(), 2);
+}

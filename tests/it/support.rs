@@ -226,7 +226,7 @@ impl Session {
     }
 }
 
-fn row_of(batch: &RecordBatch, row: usize) -> Row {
+pub fn row_of(batch: &RecordBatch, row: usize) -> Row {
     let value = |column: &dyn Array| (!column.is_null(row)).then(|| array_value_to_string(column, row).unwrap());
     let columns = batch.schema().fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();
     columns.into_iter().zip(batch.columns()).map(|(name, column)| (name, value(column.as_ref()))).collect()

@@ -97,7 +97,7 @@ impl RestCatalog {
                     session.client.error(format!("what it answers for {table} can't be used: {why}"))
                 }
             }),
-            StatusCode::NOT_FOUND => Err(missing::table_not_found(session, table).await),
+            StatusCode::NOT_FOUND => Err(missing::table_not_found(session, table, answer).await),
             _ => {
                 let url = session.url(session.server.paths.table(table, "tables", ""))?;
                 Err(session.client.error(session.client.refusal(answer, &url)))
@@ -258,7 +258,7 @@ impl Catalog for RestCatalog {
         match answer.status.as_u16() {
             200..300 => {}
             409 => return Ok(CommitOutcome::Conflict(refusal())),
-            404 => return Err(missing::table_not_found(session, table).await),
+            404 => return Err(missing::table_not_found(session, table, &answer).await),
             // Too early, too many, too long: nothing says that it was not carried out.
             408 | 425 | 429 | 500..600 => {
                 return Ok(CommitOutcome::Unknown(format!(

@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod behaviours;
+mod many_tables;
 mod negative;
 mod pair;
 mod scene;

@@ -38,7 +38,7 @@ pub struct Scene {
 }
 
 pub struct Session {
-    _context: SessionContext,
+    pub context: SessionContext,
     pub maintenance: Maintenance,
 }
 
@@ -48,7 +48,7 @@ impl Session {
         let runtime = RuntimeEnvBuilder::new().with_object_store_registry(stores).build_arc().unwrap();
         let context = SessionContext::new_with_config_rt(SessionConfig::new(), runtime);
         let maintenance = builder.register(&context).unwrap();
-        Self { _context: context, maintenance }
+        Self { context, maintenance }
     }
 }
 

@@ -167,6 +167,12 @@ async fn what_is_missing_is_named() {
     assert!(error.contains("table db.t was not found: it is a view"), "{error}");
     let error = load_error(vec![missing(), Reply::ok("{}"), missing(), listed(&["b", "a"])]).await;
     assert_eq!(error, "table db.t was not found: namespace db has a, b");
+    // It is there, and what it needs is not.
+    let broken = Reply::error(404, "NotFoundException", "File does not exist: v1.metadata.json");
+    let error = load_error(vec![broken, Reply::ok("{}"), missing(), listed(&["s", "t"])]).await;
+    let says =
+        "it lists table db.t and answers 404 Not Found when it is asked for it, NotFoundException: File does not exist";
+    assert!(error.contains(says) && !error.contains("was not found"), "{error}");
     let many: Vec<String> = (0..20).map(|n| format!("t{n:02}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     let error = load_error(vec![missing(), Reply::new(204, ""), missing(), listed(&many)]).await;
