@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    ArrayRef, BooleanArray, Int32Array, Int64Array, MapBuilder, RecordBatch, StringArray, StringBuilder,
+    ArrayRef, BooleanArray, Int32Array, Int64Array, MapBuilder, MapFieldNames, RecordBatch, StringArray, StringBuilder,
     TimestampMicrosecondArray,
 };
 
@@ -36,7 +36,8 @@ pub(super) fn of_metadata(table: MetadataTable, metadata: &TableMetadata) -> Res
 /// In the order of the metadata.
 fn snapshots(metadata: &TableMetadata) -> Result<Vec<ArrayRef>> {
     let snapshots = metadata.snapshots();
-    let mut summaries = MapBuilder::new(None, StringBuilder::new(), StringBuilder::new());
+    let names = MapFieldNames { entry: "entries".into(), key: "key".into(), value: "value".into() };
+    let mut summaries = MapBuilder::new(Some(names), StringBuilder::new(), StringBuilder::new());
     for summary in metadata.summaries()? {
         // The operation has a column of its own.
         for (key, value) in summary.iter().flatten().filter(|(key, _)| key != "operation") {

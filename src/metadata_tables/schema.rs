@@ -56,7 +56,7 @@ pub(super) fn timestamp() -> DataType {
 
 /// The type of a snapshot's summary.
 fn summary() -> DataType {
-    let entries = [required("keys", DataType::Utf8), optional("values", DataType::Utf8)];
+    let entries = [required("key", DataType::Utf8), optional("value", DataType::Utf8)];
     DataType::Map(Arc::new(required("entries", DataType::Struct(entries.into_iter().collect()))), false)
 }
 

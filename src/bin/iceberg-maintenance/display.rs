@@ -45,10 +45,11 @@ impl Display {
 
     async fn draw(&self, mut progress: impl Stream<Item = Progress> + Unpin, bar: ProgressBar) {
         let _shown = Shown(self);
-        let bar = self.bar().insert(bar).clone();
         while let Some(progress) = progress.next().await {
             if progress.elapsed >= FIRST_AFTER && !progress.stage.is_end() {
                 show(&bar, &progress);
+                // From now on messages have to go around it.
+                self.bar().get_or_insert_with(|| bar.clone());
             }
         }
     }

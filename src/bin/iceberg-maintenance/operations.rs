@@ -265,11 +265,15 @@ fn ask_for_catalog(session: &Session, call: &OperationCall) -> Result<(), Failur
     }
     let (preview, failure) = session.preview(&call.with("dry_run", "true").sql());
     show(&preview)?;
-    match failure {
-        Some(failure) if failure.is_partial() => session.say(&format!("Note: {}", failure.message())),
-        Some(failure) => return Err(failure),
-        None => {}
+    if let Some(failure) = failure.as_ref().filter(|failure| failure.is_partial()) {
+        session.say(&format!("Note: {}", failure.message()));
     }
+    // Some tables failed: the others have their turn.
+    let failed = match failure {
+        Some(failure) if failure.is_partial() => Err(failure),
+        Some(failure) => return Err(failure),
+        None => Ok(()),
+    };
     let sum = |names: &[&str]| names.iter().map(|name| output::sum(&preview, name)).sum::<i64>();
     let question = question(|name| match name {
         "deleted_snapshots_count" => sum(&[name]),
@@ -280,7 +284,7 @@ fn ask_for_catalog(session: &Session, call: &OperationCall) -> Result<(), Failur
     });
     let Some(question) = question else {
         session.say("There is nothing to do.");
-        return Ok(());
+        return failed;
     };
     if !confirmed(&question)? {
         return Err(Failure::refused());

@@ -116,9 +116,14 @@ impl Session {
     pub(crate) fn run_statement(&self, statement: &str) -> Result<(), Failure> {
         let start = Instant::now();
         let Rows { batches, failure } = self.run(statement);
-        self.print(&batches)?;
-        if let Some(failure) = failure {
-            return Err(failure);
+        match (failure, self.print(&batches)) {
+            (None, Ok(())) => {}
+            (Some(failure), Ok(())) => return Err(failure),
+            (Some(failure), Err(unprinted)) => return Err(failure.and(unprinted.message())),
+            (None, Err(unprinted)) => {
+                let done = "the statement was run to its end, but its rows can't be printed";
+                return Err(Failure::partial(format!("{done}: {}", unprinted.message())));
+            }
         }
         if !self.quiet && self.format == Format::Table && std::io::stdout().is_terminal() {
             let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();

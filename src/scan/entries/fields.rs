@@ -301,14 +301,15 @@ pub(super) fn shown_fields(partition: &PartitionType, fields: EntryFields) -> Ve
     fields.iter().filter(|field| *field != Partition || !partition.is_empty()).collect()
 }
 
-/// A map from column ids, as Arrow and DataFusion name its parts.
+/// A map from column ids, as Arrow and DataFusion name its parts. DataFusion's `map_entries` and the like fail for a map whose
+/// values can't be null.
 fn map_of(value: DataType) -> DataType {
     DataType::Map(Arc::new(Field::new("entries", DataType::Struct(map_entries(value)), false)), false)
 }
 
 /// The key and the value of such a map.
 pub(super) fn map_entries(value: DataType) -> Fields {
-    Fields::from(vec![Field::new("key", DataType::Int32, false), Field::new("value", value, false)])
+    Fields::from(vec![Field::new("key", DataType::Int32, false), Field::new("value", value, true)])
 }
 
 fn list_of(element: DataType) -> DataType {

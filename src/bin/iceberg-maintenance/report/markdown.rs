@@ -5,13 +5,14 @@
 
 use std::fmt::Write;
 
-use iceberg_maintenance::report::FileKind;
+use iceberg_maintenance::report::{FileKind, Operation};
 
 use super::catalog::{CatalogRows, number};
 use super::data::{Ending, Page, Share, kind_name};
 use super::figures::{self, Value};
 use super::format::{counted, duration, grouped, human_bytes, time};
-use super::run::Run;
+use super::run::{Age, Run};
+use super::sections::meaning;
 use super::{has_timeline, reads};
 use crate::visible::visible;
 
@@ -36,6 +37,10 @@ pub(super) fn text(page: &Page) -> String {
             snapshots(&mut out, run);
         }
         kinds(&mut out, page, run);
+        if run.operation == Operation::RemoveOrphanFiles {
+            orphans(&mut out, run);
+        }
+        left_alone(&mut out, run);
     }
     if let Some(partitions) = &page.partitions {
         largest(&mut out, partitions);
@@ -98,6 +103,31 @@ fn figure_table(out: &mut String, page: &Page) {
         vec![figure.label.to_string(), value, figure.note.unwrap_or_default()]
     });
     table(out, &["Figure", "#Value", ""], rows.collect(), ("figure", "figures"));
+}
+
+/// Orphans that go, by kind and age.
+fn orphans(out: &mut String, run: &Run) {
+    let of = |kind, age| run.ages.get(&(kind, age)).map(|share| share.goes).filter(|sum| sum.files > 0);
+    let of = &of;
+    let cells = run.kinds.keys().flat_map(|kind| Age::all().filter_map(move |age| Some((*kind, age, of(*kind, age)?))));
+    let rows = cells.map(|(kind, age, sum)| {
+        vec![kind_name(kind).to_string(), age.as_str().to_string(), grouped(sum.files), human_bytes(sum.bytes)]
+    });
+    let rows: Vec<_> = rows.collect();
+    if !rows.is_empty() {
+        _ = writeln!(out, "### Orphans by kind and age\n");
+        table(out, &["Kind", "Last modified", "#Files", "#Bytes"], rows, ("group", "groups"));
+    }
+}
+
+/// What the run left alone, and why.
+fn left_alone(out: &mut String, run: &Run) {
+    let reasons = figures::left_alone_because(run);
+    if !reasons.is_empty() {
+        _ = writeln!(out, "### Left alone\n");
+        let rows = reasons.into_iter().map(|(name, files)| vec![meaning(name).to_string(), grouped(files)]);
+        table(out, &["Why", "#Files"], rows.collect(), ("reason", "reasons"));
+    }
 }
 
 fn failures(out: &mut String, run: &Run) {

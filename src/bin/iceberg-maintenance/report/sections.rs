@@ -316,7 +316,7 @@ fn spared(run: &Run) -> Markup {
     }
 }
 
-fn meaning(metric: &str) -> &'static str {
+pub(super) fn meaning(metric: &str) -> &'static str {
     METRICS.iter().find(|(name, _)| *name == metric).map_or("", |(_, meaning)| meaning)
 }
 
