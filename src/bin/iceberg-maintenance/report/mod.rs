@@ -61,7 +61,7 @@ pub(crate) fn around(
     let outcome = work();
     let mut page = page(subject, session.recorder().finish(), &outcome, began_ms);
     if outcome.as_ref().is_err_and(Failure::is_interruption) {
-        before.leave_out(&mut page, "it was interrupted");
+        before.leave_out(&mut page, "the run was interrupted");
     } else {
         before.complete(&mut page, session, subject);
     }
@@ -212,7 +212,44 @@ fn has_timeline(run: &Run) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+    use iceberg_maintenance::fixtures::{History, Table};
+
     use super::*;
+    use crate::arguments::Options;
+
+    /// The page of a dry run that ends like this.
+    fn page_of(ending: impl FnOnce() -> Result<(), Failure>) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let day = 86_400_000;
+        let began = SystemClock.now_ms() - 30 * day;
+        let mut history = History::new(Table { modified_ms: Some(began), ..Table::new(2) });
+        history.append(began, ["a"]);
+        history.overwrite(began + day, ["a"], ["b"]);
+        history.build().write(folder.path()).unwrap();
+        let session = Session::start(&Options::parse_from(["test", "--quiet"])).unwrap();
+        let (table, page) = (folder.path().to_str().unwrap(), folder.path().join("r.html"));
+        let subject = Subject { procedure: "expire_snapshots", name: table, is_catalog: false, dry_run: true };
+        let file = ReportFile::parse(page.to_str().unwrap()).unwrap();
+        let outcome = around(&session, subject, &[file], || {
+            session.rows(&format!("CALL system.expire_snapshots(table => '{table}', dry_run => true)"))?;
+            ending()
+        });
+        drop(outcome);
+        std::fs::read_to_string(page).unwrap()
+    }
+
+    #[test]
+    fn after_an_interruption_nothing_more_is_read() {
+        let read = "Storage by kind";
+        assert!(page_of(|| Ok(())).contains(read));
+        let interrupted = page_of(|| Err(Failure::interrupted(&[])));
+        assert!(
+            !interrupted.contains(read) && interrupted.contains("was not read: the run was interrupted"),
+            "{interrupted}"
+        );
+        assert!(interrupted.contains("Incomplete dry run") && !interrupted.contains("Real run"), "{interrupted}");
+    }
 
     #[test]
     fn a_report_that_can_t_be_written_doesn_t_hide_how_the_run_ended() {
