@@ -139,6 +139,30 @@ fn a_script_stops_at_its_first_error() {
 }
 
 #[test]
+fn an_inventory_in_a_file_stands_for_a_listing() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    let written = table(&root.join("t"));
+    // What was written after the list was made stays.
+    let made = chrono::Utc::now() - chrono::TimeDelta::days(5);
+    let (bucket, old) = (root.display(), made.format("%Y-%m-%dT%H:%M:%SZ"));
+    let rows = ["b", "c", "orphan"].map(|name| format!("{bucket},t/data/{name}.parquet,4,{old}\n")).concat();
+    std::fs::write(root.join("inventory.csv"), format!("bucket,key,size,last_modified_date\n{rows}")).unwrap();
+    let sql = format!(
+        "CREATE EXTERNAL TABLE inventory STORED AS CSV LOCATION '{}' OPTIONS ('format.has_header' 'true');
+         CREATE VIEW listed AS SELECT bucket || '/' || key AS path, size, last_modified_date FROM inventory;
+         CALL system.remove_orphan_files(table => '{}', file_list => 'listed')",
+        root.join("inventory.csv").display(),
+        root.join("t").display()
+    );
+    let before = written.files_on_disk().unwrap();
+    let rows = json(&tool(&["-q", "--format", "json", "-c", &sql]));
+    assert_eq!((metric(&rows, "scanned_files_count"), metric(&rows, "deleted_files_count")), (3, 1));
+    let left = written.files_on_disk().unwrap();
+    assert_eq!(before.difference(&left).collect::<Vec<_>>(), ["data/orphan.parquet"]);
+}
+
+#[test]
 fn without_yes_and_without_a_terminal_nothing_is_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let written = table(folder.path());

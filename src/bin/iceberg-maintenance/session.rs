@@ -12,7 +12,9 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::{Stream, StreamExt, TryStreamExt};
 use iceberg_maintenance::{ConfiguredStores, Maintenance, MaintenanceSql, Progress};
+use object_store::local::LocalFileSystem;
 use tokio::runtime::Runtime;
+use url::Url;
 
 use crate::arguments::Options;
 use crate::config::Config;
@@ -69,6 +71,10 @@ impl Session {
             environment = environment.with_memory_limit(bytes, 1.0);
         }
         let context = SessionContext::new_with_config_rt(config, Arc::new(environment.build()?));
+        if let Ok(this_machine) = Url::parse("file://") {
+            // Lists of files, which may be used instead of a listing, can be external tables then.
+            context.register_object_store(&this_machine, Arc::new(LocalFileSystem::new()));
+        }
         let (interrupts, endings, recorder) = (Interrupts::listen(&runtime), Arc::default(), Recorder::default());
         let (display, told) = (Arc::new(Display::new(options.quiet)), recorder.clone());
         let builder = Maintenance::builder()
