@@ -53,8 +53,10 @@ impl ReportFile {
             Some(folder) if folder != Path::new("") => folder,
             _ => Path::new("."),
         };
-        let temporary = temporary(&path, folder).map_err(|error| unusable(error.to_string()))?;
-        Ok(Target { path, kind: self.kind, temporary })
+        // It goes at once: whatever ends the process before the report is written leaves nothing beside it.
+        drop(temporary(&path, folder).map_err(|error| unusable(error.to_string()))?);
+        let folder = folder.to_path_buf();
+        Ok(Target { path, folder, kind: self.kind })
     }
 }
 
@@ -94,17 +96,18 @@ fn temporary(report: &Path, folder: &Path) -> std::io::Result<NamedTempFile> {
 #[derive(Debug)]
 pub(super) struct Target {
     path: PathBuf,
+    folder: PathBuf,
     pub kind: Kind,
-    temporary: NamedTempFile,
 }
 
 impl Target {
     /// Writes the report and puts it in its place.
-    pub(super) fn write(mut self, text: &str) -> Result<(), String> {
+    pub(super) fn write(self, text: &str) -> Result<(), String> {
         let named = |error: std::io::Error| format!("{}: {error}", self.path.display());
-        self.temporary.write_all(text.as_bytes()).map_err(named)?;
-        self.temporary.as_file().sync_all().map_err(named)?;
-        self.temporary.persist(&self.path).map_err(|error| named(error.error)).map(drop)
+        let mut temporary = temporary(&self.path, &self.folder).map_err(named)?;
+        temporary.write_all(text.as_bytes()).map_err(named)?;
+        temporary.as_file().sync_all().map_err(named)?;
+        temporary.persist(&self.path).map_err(|error| named(error.error)).map(drop)
     }
 }
 
@@ -133,7 +136,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
         target.write("new").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
-        drop(file.open().unwrap());
+        let _waiting = file.open().unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
         let target = file.open().unwrap();
         std::fs::remove_file(&path).unwrap();
