@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::execution::TaskContext;
+use datafusion::execution::runtime_env::RuntimeEnv;
 
 use crate::catalog::{LoadedTable, TableHandle};
 use crate::error::{Error, Result};
@@ -34,6 +35,16 @@ pub(crate) struct NewestMetadata {
     live_since: Vec<LiveFiles>,
     /// False where nothing depends on it.
     is_asked: bool,
+}
+
+/// How often newer metadata is looked for while others commit and remove what was to be read.
+const LOOKS: usize = 5;
+
+/// What was read of other metadata. It counts as checked only once all that it names is known.
+#[derive(Debug, Default)]
+struct Read {
+    snapshots: HashSet<i64>,
+    manifests: HashSet<String>,
 }
 
 impl NewestMetadata {
@@ -110,16 +121,16 @@ impl NewestMetadata {
         metadata_files: Vec<String>,
         files: &mut Vec<FileOutcome>,
     ) -> Result<String> {
-        let mut live = LiveFilesBuilder::new(self.identity.afresh(), &self.task);
+        let (mut live, mut read) = (LiveFilesBuilder::new(self.identity.afresh(), &self.task), Read::default());
         let stores = Stores::new(self.task.runtime_env());
         for file in &metadata_files {
             let metadata = TableMetadata::parse(file, &stores.read(file).await?)?;
             live.insert(file, NamedBy::Metadata, false)?;
             insert_metadata_files(&metadata, &mut live)?;
-            self.add_snapshots(&metadata, Reading::IfThere, &mut live).await?;
+            self.read_snapshots(&metadata, Reading::IfThere, &mut live, &mut read).await?;
         }
+        self.take_for_live(live.build()?, read);
         self.checked_metadata.extend(metadata_files.iter().cloned());
-        self.live_since.push(live.build()?);
         let before = files.len();
         self.spare_live_files(files).await?;
         files.retain(|file| file.status != FileStatus::Spared(SkipReason::LiveAgain));
@@ -141,7 +152,7 @@ impl NewestMetadata {
         files: &mut [FileOutcome],
         reason: SkipReason,
     ) -> Result<()> {
-        let mut live = LiveFilesBuilder::new(self.identity.afresh(), &self.task);
+        let (mut live, mut read) = (LiveFilesBuilder::new(self.identity.afresh(), &self.task), Read::default());
         let stores = Stores::new(self.task.runtime_env());
         for file in &metadata_files {
             let content = match stores.read(file).await {
@@ -150,7 +161,7 @@ impl NewestMetadata {
             };
             let metadata = TableMetadata::parse(file, &content)?;
             insert_metadata_files(&metadata, &mut live)?;
-            self.add_snapshots(&metadata, Reading::IfThere, &mut live).await?;
+            self.read_snapshots(&metadata, Reading::IfThere, &mut live, &mut read).await?;
         }
         let mut live = live.build()?;
         let answers = live.probe_all(&files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>())?;
@@ -159,9 +170,15 @@ impl NewestMetadata {
                 file.status = FileStatus::Spared(reason);
             }
         }
-        // Its snapshots count as checked from now on, so what they name must stay known.
-        self.live_since.push(live);
+        self.take_for_live(live, read);
         Ok(())
+    }
+
+    /// Snapshots that were read count as checked from now on, so what they name must stay known.
+    fn take_for_live(&mut self, live: LiveFiles, read: Read) {
+        self.live_since.push(live);
+        self.checked_snapshots.extend(read.snapshots);
+        self.checked_manifests.extend(read.manifests);
     }
 
     /// The newest metadata seen so far.
@@ -196,10 +213,23 @@ impl NewestMetadata {
             return Ok(());
         }
         let runtime = self.task.runtime_env();
-        if self.handle.is_current(&self.seen, &runtime).await? {
-            return Ok(());
+        let mut looks = 1;
+        while !self.handle.is_current(&self.seen, &runtime).await? {
+            let newest = self.load_same_table(&runtime).await?;
+            let Err(error) = self.add(newest.clone()).await else { return Ok(()) };
+            // Another run may have expired in the meantime what was to be read: then there is newer metadata, without it.
+            let is_gone = matches!(error, Error::NeededFileUnreadable { .. } | Error::FileNotFound { .. });
+            if !is_gone || looks == LOOKS || self.handle.is_current(&newest, &runtime).await? {
+                return Err(error);
+            }
+            tracing::info!(table = newest.name, looks, %error, "the table changed while it was read; looking again");
+            looks += 1;
         }
-        let newest = self.handle.load(&runtime).await?;
+        Ok(())
+    }
+
+    async fn load_same_table(&self, runtime: &Arc<RuntimeEnv>) -> Result<LoadedTable> {
+        let newest = self.handle.load(runtime).await?;
         if newest.metadata.table_uuid() != self.seen.metadata.table_uuid() {
             return Err(Error::Guard {
                 table: newest.name.clone(),
@@ -209,47 +239,51 @@ impl NewestMetadata {
                 ),
             });
         }
-        self.add(newest).await
+        Ok(newest)
     }
 
+    /// Takes all that newer metadata names for live. Where that fails nothing has changed.
     async fn add(&mut self, newest: LoadedTable) -> Result<()> {
-        let mut live = LiveFilesBuilder::new(self.identity.afresh(), &self.task);
+        let (mut live, mut read) = (LiveFilesBuilder::new(self.identity.afresh(), &self.task), Read::default());
         insert_metadata_files(&newest.metadata, &mut live)?;
-        self.add_snapshots(&newest.metadata, Reading::Strict, &mut live).await?;
+        self.read_snapshots(&newest.metadata, Reading::Strict, &mut live, &mut read).await?;
         let unread: Vec<&String> =
             newest.other_metadata_locations.iter().filter(|file| !self.checked_metadata.contains(*file)).collect();
         let stores = Stores::new(self.task.runtime_env());
         for file in unread {
             let metadata = TableMetadata::parse(file, &stores.read(file).await?)?;
             insert_metadata_files(&metadata, &mut live)?;
-            self.add_snapshots(&metadata, Reading::IfThere, &mut live).await?;
+            self.read_snapshots(&metadata, Reading::IfThere, &mut live, &mut read).await?;
         }
+        self.take_for_live(live.build()?, read);
         self.checked_metadata.extend(newest.other_metadata_locations.iter().cloned());
         self.checked_metadata.insert(newest.metadata.metadata_location().to_string());
-        self.live_since.push(live.build()?);
         self.seen = newest;
         Ok(())
     }
 
-    /// Adds what those snapshots name that the plan was not checked against.
-    async fn add_snapshots(
-        &mut self,
+    /// Adds what those snapshots name that the plan was not checked against, and that were not read before.
+    async fn read_snapshots(
+        &self,
         metadata: &TableMetadata,
         reading: Reading,
         live: &mut LiveFilesBuilder,
+        read: &mut Read,
     ) -> Result<()> {
-        let new = |snapshot: &&Snapshot| !self.checked_snapshots.contains(&snapshot.snapshot_id);
+        let is_known = |id: &i64| self.checked_snapshots.contains(id) || read.snapshots.contains(id);
+        let new = |snapshot: &&Snapshot| !is_known(&snapshot.snapshot_id);
         let snapshots: Vec<_> = metadata.snapshots().iter().filter(new).collect();
         let listed = list_manifests(&snapshots, reading, &self.task).await?;
         for manifest in &listed.manifests {
             live.insert(&manifest.reference.location, NamedBy::Metadata, false)?;
         }
         let mut unread = listed.manifests;
-        unread.retain(|manifest| !self.checked_manifests.contains(&manifest.reference.location));
+        let is_known = |file: &String| self.checked_manifests.contains(file) || read.manifests.contains(file);
+        unread.retain(|manifest| !is_known(&manifest.reference.location));
         for_each_live_entry(&unread, reading, &self.task, |entry| live.insert(entry.path, NamedBy::Manifest, false))
             .await?;
-        self.checked_snapshots.extend(snapshots.iter().map(|snapshot| snapshot.snapshot_id));
-        self.checked_manifests.extend(unread.into_iter().map(|manifest| manifest.reference.location));
+        read.snapshots.extend(snapshots.iter().map(|snapshot| snapshot.snapshot_id));
+        read.manifests.extend(unread.into_iter().map(|manifest| manifest.reference.location));
         Ok(())
     }
 }

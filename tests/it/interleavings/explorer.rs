@@ -140,7 +140,7 @@ fn by_chance(scene: &Scene, count: usize, work: &mut Work) {
     });
 }
 
-fn by_seed(seed: u64) -> Choices {
+pub fn by_seed(seed: u64) -> Choices {
     // Long stretches find other faults than short ones.
     Choices::Random { state: seed, switch_one_in: [2, 4, 12][(seed % 3) as usize] }
 }

@@ -18,7 +18,7 @@ mod scheduler;
 mod store;
 mod writer;
 
-use explorer::{Effort, Explored, explore, is_good};
+use explorer::{Effort, Explored, by_seed, explore, is_good};
 use scene::{Acts, Before, LATER_MS, Scene};
 use scheduler::Choices;
 use store::{Lie, LiesAt};
@@ -165,6 +165,15 @@ fn two_runs_a_writer_and_a_reader() {
     let everybody = |one, other| vec![Acts::Calls(one), Acts::Calls(other), Acts::Writes(MANY), Acts::Reads];
     explore(&Scene::new("two expiries in a crowd", &[], everybody(EXPIRE, EXPIRE)), CROWD);
     explore(&Scene::new("expiry and orphans in a crowd", &[], everybody(EXPIRE, REMOVE_ORPHANS)), CROWD);
+}
+
+/// A removal of orphans looks at the newest metadata; before it has read what is new there, a whole expiry takes it away.
+#[test]
+fn what_expires_between_a_look_and_its_reads_stops_no_removal_of_orphans() {
+    let everybody = vec![Acts::Calls(EXPIRE), Acts::Calls(REMOVE_ORPHANS), Acts::Writes(MANY), Acts::Reads];
+    let scene = Scene::new("expiry and orphans in a crowd", &[], everybody);
+    let played = scene.play(by_seed(1_874_659_021));
+    assert!(played.ends.iter().all(|end| is_good(end)) && played.violations.is_empty(), "{:?}", played.ends);
 }
 
 /// The listing is older than the hint then, which is no sign of lost metadata.
