@@ -147,10 +147,11 @@ fn an_inventory_in_a_file_stands_for_a_listing() {
     let made = chrono::Utc::now() - chrono::TimeDelta::days(5);
     let (bucket, old) = (root.display(), made.format("%Y-%m-%dT%H:%M:%SZ"));
     let rows = ["b", "c", "orphan"].map(|name| format!("{bucket},t/data/{name}.parquet,4,{old}\n")).concat();
-    std::fs::write(root.join("inventory.csv"), format!("bucket,key,size,last_modified_date\n{rows}")).unwrap();
+    std::fs::write(root.join("inventory.csv"), rows).unwrap();
     let sql = format!(
-        "CREATE EXTERNAL TABLE inventory STORED AS CSV LOCATION '{}' OPTIONS ('format.has_header' 'true');
-         CREATE VIEW listed AS SELECT bucket || '/' || key AS path, size, last_modified_date FROM inventory;
+        "CREATE EXTERNAL TABLE inventory (\"bucket\" VARCHAR, \"key\" VARCHAR, size BIGINT, last_modified_date TIMESTAMP)
+           STORED AS CSV LOCATION '{}' OPTIONS ('format.has_header' 'false');
+         CREATE VIEW listed AS SELECT \"bucket\" || '/' || \"key\" AS path, size, last_modified_date FROM inventory;
          CALL system.remove_orphan_files(table => '{}', file_list => 'listed')",
         root.join("inventory.csv").display(),
         root.join("t").display()

@@ -103,7 +103,7 @@ Examples:
         examples: "\
 Examples:
   iceberg-maintenance restore-snapshots /data/orders 20260131T120000000Z-0123abcd --dry-run
-  iceberg-maintenance restore-snapshots /data/orders 20260131T120000000Z-0123abcd --yes",
+  iceberg-maintenance restore-snapshots /data/orders 20260131T120000000Z-0123abcd",
     },
     Help {
         procedure: "restore_quarantined_files",

@@ -24,7 +24,7 @@ pub(crate) const MAINTAIN_CATALOG: &str = "maintain_catalog";
 const WITHIN: &str = "within";
 
 /// Parameters that make no sense on a command line: it has no relations, and Spark's scripts don't run here.
-const NOT_FLAGS: [&str; 3] = ["file_list_view", "prefix_listing", "stream_results"];
+const NOT_FLAGS: [&str; 4] = ["file_list_view", "max_file_list_age", "prefix_listing", "stream_results"];
 
 fn flags(procedure: &str) -> impl Iterator<Item = &'static Parameter> {
     let parameters = iceberg_maintenance::parameters::of(procedure).unwrap_or_default();

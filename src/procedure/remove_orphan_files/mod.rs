@@ -228,6 +228,9 @@ impl Procedure for RemoveOrphanFilesProcedure {
 pub(super) fn options_of(arguments: &Arguments, options: &MaintenanceOptions) -> Result<RemoveOrphanFiles> {
     arguments.exclusive("quarantine", "deferred")?;
     super::require_journal(arguments.boolean("quarantine"), options)?;
+    if arguments.is_given("max_file_list_age") && !arguments.is_given("file_list_view") {
+        return Err(arguments.error("max_file_list_age is about a list of files: give file_list, too, or leave it out"));
+    }
     Ok(RemoveOrphanFiles {
         location: arguments.text("location"),
         file_list_view: arguments.text("file_list_view"),
